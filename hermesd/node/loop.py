@@ -140,14 +140,14 @@ class NodeLoop:
     ) -> None:
         config, driver, disk, provisions = self._config, self._driver, self._disk, self._provisions
         fetching = Fetching(config.membership, provisions.shared)
-        context = NodeContext(
-            config, tasks, driver, self._rack, provisions, self._zygotes, self._requirements, disk,
-            fetching, self._environ,
-        )  # fmt: skip
-        runners = TrialRunners(context)
         replicas = Replicas(
             config.name, tasks, driver, fetching, disk, provisions.shared, provisions.accounts
         )
+        context = NodeContext(
+            config, tasks, driver, self._rack, provisions, self._zygotes, self._requirements, disk,
+            fetching, replicas, self._environ,
+        )  # fmt: skip
+        runners = TrialRunners(context)
         driver.owners = (self._requirements, replicas, runners)
         transfer_service = TransferService(disk.folders, replicas, provisions.shared)
         departure = Departure(config.stops_by, self._availability, driver, runners)

@@ -135,6 +135,35 @@ async def test_where_a_trial_is_now_is_written_first(
             assert math.isclose(trial.metric, expected, rel_tol=1e-9)
 
 
+@pytest.mark.timeout(180)
+async def test_a_fork_of_what_is_damaged_fails_and_does_not_begin_anew(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    async with running(tmp_path_factory.mktemp("h"), slots=1) as cluster:
+        often = types_pb2.Suspend(durability_seconds=1.0)
+        first = types_pb2.Schedule(policy=types_pb2.Plugin(name="fifo"))
+        program = {"train.py": multiplying("True")}
+        await cluster.submit("s", program, {"rate": [RATE]}, suspend=often, schedule=first)
+        await cluster.until(lambda: written(cluster))
+        begin = (await forked(cluster))["forked_at_step"]
+        trials = cluster.state / "node" / "trials" / "s"
+        await cluster.until(lambda: [*trials.glob("2/checkpoints/*/manifest.json")])
+        for file in trials.rglob("state.json"):
+            with file.open("r+") as same:  # as a disk damages what is linked to it twice
+                same.write("rot")
+        code, _, err = await hermesctl(cluster, "trial", "pause", "s/1")
+        assert code == 0, err
+
+        async def has_begun_or_failed() -> bool:
+            return (await shown(cluster, "s/2"))["state"] in ("running", "failed")
+
+        await cluster.until(has_begun_or_failed)
+        trial = await shown(cluster, "s/2")
+        assert trial["state"] == "failed", trial["reason"]
+        assert trial["reason"].startswith(f"it cannot begin from s/1 at step {begin}: ")
+        assert "state.json" in trial["reason"]
+
+
 async def forked(cluster: Cluster) -> dict[str, Any]:
     code, out, err = await hermesctl(
         cluster, "trial", "fork", "s/1", "--set", f"rate={OTHER}", "-o", "json"

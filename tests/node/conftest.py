@@ -312,6 +312,7 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         environment: tuple[tuple[str, str], ...] = (),
         others: tuple[str, ...] = (),
         processes: Processes | None = None,
+        never_anew: bool = False,
     ) -> RunId:
         code = blob({"train.py": program, **dict.fromkeys(beside, "")})
         name = hashlib.sha256(code).hexdigest()
@@ -333,7 +334,9 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
             stalled=stalled,
             processes=processes,
         )
-        sent = Assignment(order, checkpoint, work, terms, sources, result, user=user)
+        sent = Assignment(
+            order, checkpoint, work, terms, sources, result, user=user, never_anew=never_anew
+        )
         head.send(sent)
         return run
 

@@ -25,9 +25,11 @@ from hermesd.core.events import (
     RunFailed,
     RunStarted,
     RunSuspended,
+    Spoilt,
 )
 from hermesd.core.model import Fidelity, Goal, Quantum, RunId, Tier
 from hermesd.core.node.messages import Save
+from hermesd.core.trial import RESTORE
 from hermesd.node import loop
 from hermesd.node.daemon import AlreadyRunning, run_node, untested_frameworks
 from hermesd.node.machine import processes
@@ -391,6 +393,24 @@ async def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     assert (await head.hears(Checkpointed, third)).checkpoint.id == older.id
     await suspended(third, Tier.CHECKPOINT)
     (folder / newer.id.rpartition("@")[2] / "manifest.json").unlink()
+
+
+async def test_a_fork_none_of_whose_checkpoints_can_be_used_is_not_begun_anew(
+    head: Head, node: Node, running: Running, launch: Launch, suspended: Suspended
+) -> None:
+    kept = (await suspended(await running(), Tier.CHECKPOINT)).checkpoint
+    assert kept is not None
+    folder = node.config.state_dir / "trials" / "digits" / "1" / "checkpoints"
+    for path in folder.rglob("state.json"):
+        path.write_text("rot")
+    fork = launch(attempt=2, checkpoint=kept, never_anew=True)
+    failed = await head.hears(RunFailed, fork)
+    assert (failed.error_kind, kept.id in failed.detail) == (RESTORE, True)
+    (spoilt,) = (event for event in head.events if isinstance(event, Spoilt))
+    assert (spoilt.checkpoint, spoilt.instead) == (kept.id, None)
+    assert head.events.index(spoilt) < head.events.index(failed), "the head then knows why"
+    other = launch(attempt=3, checkpoint=kept)
+    assert (await head.hears(RunStarted, other)).step == 0
 
 
 async def test_a_checkpoint_that_was_asked_for_and_cannot_be_written_is_answered(

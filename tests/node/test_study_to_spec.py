@@ -94,6 +94,7 @@ LATER = {
     Work: {"forks"},
     Assignment: {
         "checkpoint", "sources", "result_checkpoint", "kept_parked", "start_allowance_seconds",
+        "never_anew",
     },
 }  # fmt: skip
 

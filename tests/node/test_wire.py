@@ -195,6 +195,7 @@ def assignments(draw: st.DrawFn) -> Assignment:
     )
     kept = draw(text)
     allowed = draw(st.floats(0, 1e6))
+    never = draw(st.booleans())
     return Assignment(
         launch,
         checkpoint,
@@ -202,6 +203,7 @@ def assignments(draw: st.DrawFn) -> Assignment:
         draw(terms),
         kept_parked=kept,
         start_allowance_seconds=allowed,
+        never_anew=never,
     )
 
 

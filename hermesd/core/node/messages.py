@@ -78,6 +78,8 @@ class Assignment:
     start_allowance_seconds: float = 0.0
     #: Whose study it is.
     user: str = ""
+    #: It begins from a checkpoint of another trial: the run never begins anew.
+    never_anew: bool = False
 
     @property
     def run(self) -> RunId:
@@ -107,6 +109,7 @@ def assignment(
         kept_parked=kept_parked(trial),
         start_allowance_seconds=START_ALLOWANCE * trial.longest_start_seconds,
         user=study.owner,
+        never_anew=trial.is_fork,
     )
 
 

@@ -287,10 +287,7 @@ class NodeSessions:
         state = self.head.state
         target = state.slots[launch.devices[0]].device.node
         known = [node for node in checkpoint.nodes if node in state.nodes and node != target]
-        there = [node for node in known if not state.nodes[node].lost]
-        trial = state.trials[launch.run.trial]
-        if not there and trial.forked is not None and not trial.spec.root:
-            there = known  # begun anew it would be no fork: it is tried again until they come back
+        there = (node for node in known if not state.nodes[node].lost)
         return tuple(self.source(node, checkpoint, target) for node in there)
 
     def source(self, node: NodeId, checkpoint: Checkpoint, target: NodeId) -> CheckpointSource:

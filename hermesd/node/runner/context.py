@@ -19,6 +19,7 @@ from hermesd.node.provisions import Provisions
 from hermesd.node.runner.zygotes import Zygotes
 from hermesd.node.storage.disk_budget import DiskBudget
 from hermesd.node.storage.fetching import Fetching
+from hermesd.node.storage.replicas import Replicas
 
 log = get_logger()
 
@@ -36,6 +37,7 @@ class NodeContext:
     requirements: RequirementWatch
     disk: DiskBudget
     fetching: Fetching
+    replicas: Replicas
     #: What clean environments are taken from.
     environ: Mapping[str, str]
 

@@ -154,7 +154,7 @@ def _restorable(
             return found
     if image is not None:
         return image
-    log.error("no checkpoint is left: from the beginning", trial=folder.trial)
+    log.error("no checkpoint is left", trial=folder.trial)
     return None
 
 
@@ -259,6 +259,10 @@ async def start(
     ready = await asyncio.to_thread(prepare, context, folder, order, snapshot, account)
     if isinstance(order, Rebuild) and ready.restore is None:
         raise NotStarted("no checkpoint is left to rebuild it from")
+    if wanted is not None and ready.restore is None and assignment.never_anew:
+        # The head then knows that what it is to go on from has to come from elsewhere.
+        await context.replicas.doubt(wanted.trial, wanted.id)
+        raise NotRestored(f"{wanted.id} cannot be used, and nothing before it is here")
     try:
         link = await host_link.start(
             folder, program.python, ready.preload, ready.environment, context.shim, context.zygotes,

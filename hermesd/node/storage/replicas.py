@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 
 from hermesd.core.bounds import directory_of
 from hermesd.core.events import Copied, CopyEvent, Dropped, NotCopied, Spoilt
@@ -78,8 +79,8 @@ class Replicas:
                 pass
 
     async def doubt(self, trial: TrialId, name: CheckpointId) -> None:
-        """Another node did not get this checkpoint from here: see whether it is still what it was,
-        and tell the head if it is not."""
+        """Another node did not get this checkpoint from here, or a run here could not go on from
+        it: see whether it is still what it was, and tell the head if it is not."""
         try:
             folder = self._disk.folders.of(trial)
         except BadTrial:
@@ -169,13 +170,24 @@ class Replicas:
         """Raises NotFetched, BadTrial, DamagedCheckpoint, OSError."""
         await self._disk.room(order.user)
         parent, child = map(self._disk.folders.of, (order.checkpoint.trial, order.into))
-        name = directory_of(order.checkpoint.id)
-        if name is None or parent.identity != (order.parent_identity or order.identity):
-            raise NotFetched(f"{order.checkpoint.id} is not here", way=False)
+        name, identity = directory_of(order.checkpoint.id), order.parent_identity or order.identity
         async with self._fetching.lock(child.checkpoints):
             account = self._accounts.of(order.user)
             await asyncio.to_thread(child.belong_to, order.identity, account)
-            await asyncio.to_thread(child.begin_from, parent, name)
+            try:
+                if name is None or parent.identity != identity:
+                    raise NotFetched(f"{order.checkpoint.id} is not here", way=False)
+                await asyncio.to_thread(child.begin_from, parent, name)
+            except (NotFetched, DamagedCheckpoint):
+                if order.checkpoint.image_of or not await self._is_shared(order, child, identity):
+                    raise
+
+    async def _is_shared(self, order: Fetch, child: TrialFolder, identity: str) -> bool:
+        """Whether a trial has what it begins from out of the shared directory."""
+        with suppress(NotFetched):
+            folder = child.checkpoints
+            return await self._fetching.fetch(order.checkpoint, (), folder, identity)
+        return False
 
     async def _share(self, order: Fetch) -> None:
         """Raises NotFetched, BadTrial, DamagedCheckpoint, OSError."""

@@ -228,7 +228,7 @@ class GoingAway(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Launch(_message.Message):
-    __slots__ = ("trial", "attempt", "devices", "quantum", "reason", "parked_attempt", "checkpoint", "program", "durability_seconds", "suspend_deadline_seconds", "identity", "sources", "result_checkpoint", "kept_parked", "start_allowance_seconds", "hung_seconds", "stalled", "processes", "checkpoint_steps", "user")
+    __slots__ = ("trial", "attempt", "devices", "quantum", "reason", "parked_attempt", "checkpoint", "program", "durability_seconds", "suspend_deadline_seconds", "identity", "sources", "result_checkpoint", "kept_parked", "start_allowance_seconds", "hung_seconds", "stalled", "processes", "checkpoint_steps", "user", "never_anew")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -249,6 +249,7 @@ class Launch(_message.Message):
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_STEPS_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
+    NEVER_ANEW_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
     devices: _containers.RepeatedScalarFieldContainer[str]
@@ -269,7 +270,8 @@ class Launch(_message.Message):
     processes: _types_pb2.Processes
     checkpoint_steps: int
     user: str
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., reason: _Optional[str] = ..., parked_attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., durability_seconds: _Optional[float] = ..., suspend_deadline_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., result_checkpoint: _Optional[str] = ..., kept_parked: _Optional[str] = ..., start_allowance_seconds: _Optional[float] = ..., hung_seconds: _Optional[float] = ..., stalled: _Optional[_Union[_types_pb2.OnStall, str]] = ..., processes: _Optional[_Union[_types_pb2.Processes, str]] = ..., checkpoint_steps: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
+    never_anew: bool
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., reason: _Optional[str] = ..., parked_attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., durability_seconds: _Optional[float] = ..., suspend_deadline_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., result_checkpoint: _Optional[str] = ..., kept_parked: _Optional[str] = ..., start_allowance_seconds: _Optional[float] = ..., hung_seconds: _Optional[float] = ..., stalled: _Optional[_Union[_types_pb2.OnStall, str]] = ..., processes: _Optional[_Union[_types_pb2.Processes, str]] = ..., checkpoint_steps: _Optional[int] = ..., user: _Optional[str] = ..., never_anew: bool = ...) -> None: ...
 
 class Source(_message.Message):
     __slots__ = ("node", "address", "ticket")
