@@ -2,13 +2,14 @@
 
 The kinds are the recordings that settings were chosen on (*dev*), other people's logs (*text*,
 *images*, *large*, by the beginning of a file's name), and the curves that are made here
-(`benchmarks.research.curves`: *small*, *long*, *hard*). 16 trials an order of which four are good;
-all other files of a kind are the history of each. Ratios of the means over the orders; `file` is
-`all` in the geometric mean over a kind, and so is `kind` in that over all files.
+(`benchmarks.research.curves`: *small*, *long*, *hard*). 16 trials an order of which four are good,
+or twelve with `--bin 2`; all other files of a kind are the history of each. Ratios of the means
+over the orders; `file` is `all` in the geometric mean over a kind, and so is `kind` in that over
+all files.
 
-`python -m benchmarks.research.kinds --curves FILE ... [--orders N] [--resume]`; each file's figures
-are kept at once in kinds.figures.json, and with `--resume` those of an earlier run are not made
-again.
+`python -m benchmarks.research.kinds --curves FILE ... [--orders N] [--bin 2] [--resume]`; each
+file's figures are kept at once in kinds.figures.json (kinds_bin2.figures.json), and with `--resume`
+those of an earlier run are not made again.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ def kind_of(path: Path) -> str:
     return MADE.get(path.stem) or LOGS.get(path.stem.partition("_")[0], "dev")
 
 
-def scenes(files: Sequence[Path], orders: int, switch: float | None = None) -> Iterator[Scene]:
+def scenes(files: Sequence[Path], orders: int, bin_name: str = BIN) -> Iterator[Scene]:
     """Each file with each number of devices."""
     for path in files:
         history = tuple(each for each in files if kind_of(each) == kind_of(path))
-        recorded = Recorded(path, "base", switch)
+        recorded = Recorded(path, "base", None)
         for devices in DEVICES:
-            yield Scene(recorded, devices, BINS[BIN], TRIALS, orders, 0, history=history)
+            yield Scene(recorded, devices, BINS[bin_name], TRIALS, orders, 0, history=history)
 
 
 def measured(scene: Scene, policies: str, processes: int) -> dict[str, dict[str, float]]:
@@ -72,11 +73,11 @@ def measured(scene: Scene, policies: str, processes: int) -> dict[str, dict[str,
 
 
 def figures(
-    files: Sequence[Path], orders: int, processes: int, kept: Figures
+    files: Sequence[Path], orders: int, processes: int, kept: Figures, bin_name: str = BIN
 ) -> dict[tuple[str, str, str, int], dict[str, float]]:
     """What each policy reaches, by kind, file, policy and devices. Raises Refused."""
     found = {}
-    for scene in scenes(files, orders):
+    for scene in scenes(files, orders, bin_name):
         kind, file, devices = kind_of(scene.recorded.path), scene.recorded.path.stem, scene.devices
         labels = [each.label for each in contenders(POLICIES)]
         keys = {label: f"{file} {label} {devices}" for label in labels}
@@ -120,21 +121,23 @@ def main() -> None:
     )
     parser.add_argument("--curves", nargs="*", type=Path, default=[])
     parser.add_argument("--orders", type=int, default=ORDERS)
+    parser.add_argument("--bin", choices=("1", "2"), default=BIN)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--out", type=Path, help="a folder instead of benchmarks/results")
     words = parser.parse_args()
     if words.orders < 1:
         parser.error(f"--orders {words.orders}: expected 1 or more")
-    kept = Figures("kinds", {"orders": words.orders, "policies": POLICIES}, words.resume, words.out)
+    name = "kinds" if words.bin == BIN else f"kinds_bin{words.bin}"
+    kept = Figures(name, {"orders": words.orders, "policies": POLICIES}, words.resume, words.out)
     with tempfile.TemporaryDirectory() as folder:
         files = [*words.curves, *(write(Path(folder), name, 0) for name in MADE)]
         try:
-            found = figures(files, words.orders, words.processes, kept)
+            found = figures(files, words.orders, words.processes, kept, words.bin)
         except Refused as error:
             sys.exit(str(error))
-    out = None if words.out is None else words.out / "kinds.json"
-    publish("kinds", COLUMNS, table(found, words.orders), out)
+    out = None if words.out is None else words.out / f"{name}.json"
+    publish(name, COLUMNS, table(found, words.orders), out)
 
 
 if __name__ == "__main__":
