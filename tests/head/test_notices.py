@@ -99,6 +99,22 @@ async def test_a_leaderboard_of_a_signal_that_nobody_reports_is_told_what_ranks(
     ]
 
 
+async def test_a_silent_signal_s_notice_names_what_policies_are_going_to_read(
+    head: World, node: Node
+) -> None:
+    """The training loss, though the validation loss ranks the trials."""
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    points = wire.points_to_proto(Series(name, [1], [0.5]) for name in ("train_loss", "val_loss"))
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    await node.say(report=node_pb2.Report(**run, step=1, points=points))
+    await node.settle()
+    assert (await shown(head)).notices == [
+        "signal loss has not been reported so far: `hermesctl study signal digits train_loss` has"
+        " policies read that metric; reported: train_loss, val_loss (did you mean train_loss?)"
+    ]
+
+
 async def test_the_goal_of_a_metric_that_never_came_is_not_that_of_another(
     head: World, node: Node
 ) -> None:
