@@ -9,6 +9,7 @@ replace a logger's. Upper and lower case make no difference in names.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -91,15 +92,37 @@ class Rounds:
 
     def __init__(self, step: int = 0) -> None:
         self.step = step
+        #: How many there will be, if the program counts them; None while nothing shows that.
+        self.length: int | None = None
         self._told: set[str] = set()
+        # The step at which something was first counted, and the length that follows from that.
+        self._first: tuple[float, int] | None = None
+        self._last_count = 0
 
-    def step_of(self, names: Iterable[str]) -> int:
-        """The step to which metrics of these names belong that are told now."""
+    def step_of(self, names: Iterable[str], counter: tuple[int, int] | None = None) -> int:
+        """The step to which metrics of these names belong that are told now, beside a counter of
+        what may be the steps: that it is at so many of so many."""
         if not self._told or not self._told.isdisjoint(names):
             self.step += 1
             self._told.clear()
         self._told.update(names)
+        if counter is not None:
+            self._count(*counter)
         return self.step
+
+    def _count(self, at: int, of: int) -> None:
+        """Take the length from a counter that has gone up by one with each step, as one of batches
+        does not that are told of now and then, nor one of epochs with several steps each."""
+        length = self.step + of - at
+        first_step, first_length = self._first = self._first or (self.step, length)
+        if self.length is not None:
+            if at < self._last_count:  # it begins anew, as for the next fold of the data
+                self.length = length
+        elif length != first_length:
+            self._first = math.inf, 0  # it counts something else, and is not looked at again
+        elif self.step > first_step:
+            self.length = length
+        self._last_count = at
 
 
 def logged(values: Mapping[Any, Any], prefix: str = "") -> dict[str, float]:

@@ -83,6 +83,29 @@ def test_metrics_of_a_line(line: str, metrics: dict[str, float]) -> None:
     assert found(line, "lr", "momentum") == metrics
 
 
+@pytest.mark.parametrize(
+    ("line", "counter"),
+    [
+        ("Epoch 3/60: train_loss=0.63", (3, 60)),
+        ("Epoch [03/60] loss: 0.5", (3, 60)),
+        ("INFO epoch: 3 of 60, step [7/9], loss: 0.5", (3, 60)),
+        ("epoch 1 out of 2, loss=0.5", (1, 2)),
+        ("[3/60] loss=0.5", (3, 60)),
+        ("loss: 0.5 [3/60]", None),
+        ("Step [3/60] loss=0.5", None),
+        ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 0.345", None),
+        ("[640/60000 (1%)] loss=0.5", None),
+        ("Accuracy: 9830/10000 (98%), loss=0.5", None),
+        ("epoch 3 loss=0.5", None),
+    ],
+)
+def test_what_a_line_counts_is_epochs_or_stands_in_brackets_before_all_else(
+    line: str, counter: tuple[int, int] | None
+) -> None:
+    reader = LineReader()
+    assert [reader.counter for _ in reader.read("Epoch 7/7\n" + line + "\n")] == [counter]
+
+
 def test_a_loss_that_is_no_number_is_a_metric() -> None:
     assert math.isnan(found("val_loss=nan")["val_loss"])
 

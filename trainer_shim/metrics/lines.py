@@ -48,6 +48,12 @@ _BARE = re.compile(
     r"\s+(?P<value>[-+]?\d*\.\d+(?:e[-+]?\d+)?%?)\s*(?=$|[|,;])",
     re.IGNORECASE,
 )
+# Which of how many epochs it is of: `Epoch 3/60`, `epoch: [3 of 60]`, `[3/60]` as it begins.
+_COUNTER = re.compile(
+    r"(?:(?<![a-z])epochs?[\s:=#]{0,3}[\[(]?|^\s*\[(?=[\d/ ]+\]))"
+    r"\s?(\d{1,9})\s?(?:/|(?:out )?of)\s?(\d{1,9})",
+    re.IGNORECASE,
+)
 # Beside these `f1` is the first of several, and no score.
 _OTHERS_OF_F1 = re.compile(r"\bf[02-9]\b", re.IGNORECASE)
 # The last word of what is counted or measured by a clock.
@@ -66,6 +72,8 @@ class LineReader:
     ) -> None:
         self._patterns = {name: re.compile(text) for name, text in (patterns or {}).items()}
         self._left_out = {name.lower() for name in left_out}
+        #: What the line that was read last counts: (3, 60) of `Epoch 3/60`.
+        self.counter: tuple[int, int] | None = None
         self._begun = ""
         self._is_in_traceback = False
 
@@ -84,6 +92,8 @@ class LineReader:
         shown = line.rstrip("\r").rpartition("\r")[2][:_LONGEST]
         plain = _ESCAPES.sub("", shown)
         is_of_traceback = self._is_of_traceback(plain)
+        counter = _COUNTER.search(plain)
+        self.counter = (int(counter[1]), int(counter[2])) if counter else None
         if not is_of_traceback and (found := self._found(plain)) is not None:
             yield found, FOUND
         if self._patterns and (told := self._told(plain)):
