@@ -3,7 +3,8 @@ report.
 
 Each belongs to the trial's step at that moment. A name has one source, the most reliable one that
 has reported it: a logger's value never replaces an adapter's, nor does a printed and so rounded one
-replace a logger's. Upper and lower case make no difference in names.
+replace a logger's. Upper and lower case make no difference in names, and the
+signal is known by its words however they are joined: `Val Loss`, `val-loss`.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ _COUNTERS = frozenset({"epoch", "epochs", "step", "steps", "global_step", "itera
 
 
 class SideMetrics:
-    """The values since they were last taken, by step. May be added to by any thread."""
+    """The values since they were last taken, by step. May be added to by any thread. What is
+    `signal`, but for how it is written, has that name."""
 
-    def __init__(self) -> None:
+    def __init__(self, signal: str) -> None:
+        self._signal = signal
         # Of each name, in lower case. A program that goes on from a checkpoint has it from there.
         self.sources: dict[str, int] = {}
         # A signal handler that prints may interrupt its own thread.
@@ -36,6 +39,8 @@ class SideMetrics:
 
     def add(self, step: int, values: Mapping[str, float], source: int) -> None:
         """Keep the values of a step; of those of one name the last."""
+        signal = _written(self._signal)
+        values = {self._signal if _written(k) == signal else k: v for k, v in values.items()}
         with self._lock:
             self.claim(values, source)
             kept = self._kept.setdefault(step, {})
@@ -123,6 +128,10 @@ class Rounds:
         elif self.step > first_step:
             self.length = length
         self._last_count = at
+
+
+def _written(name: str) -> str:
+    return name.lower().replace(" ", "_").replace("-", "_")
 
 
 def logged(values: Mapping[Any, Any], prefix: str = "") -> dict[str, float]:

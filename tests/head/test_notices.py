@@ -176,12 +176,12 @@ async def test_a_metric_that_no_epoch_of_any_loop_brings_is_told_at_its_end(
     await node.report(launch, 1, [3.0, 2.0])
     await node.settle()
     assert (await shown(head)).notices == [], "it may come with the first epoch"
-    await node.report(launch, 3, [2.0], passes=1, Val_Acc=0.5)
+    await node.report(launch, 3, [2.0], passes=1, Valid_Acc=0.5)
     await node.settle()
     (notice,) = (await shown(head)).notices
     assert notice == (
-        "metric val_acc has not been reported so far; reported: Val_Acc, loss"
-        " (did you mean Val_Acc?): `hermesctl study metric digits Val_Acc --goal maximize`"
+        "metric val_acc has not been reported so far; reported: Valid_Acc, loss"
+        " (did you mean Valid_Acc?): `hermesctl study metric digits Valid_Acc --goal maximize`"
         " ranks by that one"
     )
 

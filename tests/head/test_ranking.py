@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from hermesd.core.events import Reported
-from hermesd.core.model import MetricMode, Phase, StopRule
+from hermesd.core.model import Goal, MetricMode, Phase, StopRule
 from hermesd.head.api.ranking import SMOOTHED, leaderboard, measure
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
@@ -147,6 +147,22 @@ async def test_which_end_is_best_is_not_guessed_for_other_metrics(head: World, n
 )
 def test_the_validation_loss_that_ranks_is_told_by_its_name(names: list[str], ranks: str) -> None:
     assert measure(plain(), names).metric == ranks
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        (["Val_Acc"], "Val_Acc"),
+        (["val-acc"], "val-acc"),
+        (["Val Acc", "val_acc"], "val_acc"),
+        (["val/acc", "acc"], "val_acc"),
+    ],
+)
+def test_the_metric_that_the_study_names_is_known_however_it_is_written(
+    names: list[str], ranks: str
+) -> None:
+    named = plain(metric="val_acc", goal=Goal.MAXIMIZE)
+    assert measure(named, names)[:2] == (ranks, Goal.MAXIMIZE)
 
 
 async def test_a_study_without_a_metric_is_ranked_by_the_most_telling_loss(

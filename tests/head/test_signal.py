@@ -121,6 +121,7 @@ async def test_a_signal_that_means_nothing_is_refused(head: World) -> None:
     [
         (["val_loss"], "val_loss"),
         (["train_loss", "acc", "f1"], "train_loss"),
+        (["Avg Loss", "f1"], "Avg Loss"),
         (["val_loss", "hermes/cpu_use"], "val_loss"),
         (["train_loss", "val_acc", "val_loss"], "train_loss"),
         (["test/loss", "train/loss", "val/loss"], "train/loss"),
@@ -147,6 +148,7 @@ def test_of_a_study_that_names_no_metric_the_training_loss_is_read_or_else_the_o
 def test_a_metric_that_the_study_names_is_read_with_its_goal_and_no_other() -> None:
     named, state = plain(metric="acc", goal=LARGER), Playbook().state
     assert meant(state, named, ["acc", "d_loss", "g_loss", "val_loss"]) == ("acc", LARGER)
+    assert meant(state, named, ["Acc", "val_loss"]) == ("Acc", LARGER)
     assert meant(state, named, ["val_loss"]) is None, "it may come yet"
 
 

@@ -20,7 +20,7 @@ from tests.trainer_shim.driving import ROOT, Trial, Zygote
 from tests.trainer_shim.suspending import Runs, complete, promised
 from tests.trainer_shim.test_api import VALUES
 from tests.trainer_shim.test_reporter import Told, told
-from trainer_shim.side_metrics import FOUND, SAMPLED, TOLD, Rounds, logged
+from trainer_shim.side_metrics import FOUND, SAMPLED, TOLD, Rounds, SideMetrics, logged
 
 __all__ = ["told"]
 
@@ -83,6 +83,18 @@ def test_a_signal_that_is_told_beside_has_one_value_a_step(told: Told) -> None:
     side.add(3, {"loss": 1.0, "f1": 0.5}, TOLD)
     report = told.report()
     assert (report["points"], report["signal"]["count"]) == ([[3, {"f1": 0.5}]], 0)
+
+
+def test_the_signal_is_known_however_it_is_written(told: Told) -> None:
+    """`Loss: 0.15` is what policies read; other names stay as they were printed."""
+    told.reporter.side.add(1, {"Loss": 0.5, "Val-Loss": 0.25}, FOUND)
+    report = told.report()
+    assert report["points"] == [[1, {"loss": 0.5, "Val-Loss": 0.25}]]
+    assert (report["signal"]["count"], report["signal"]["last"]) == (1, 0.5)
+    side = SideMetrics("val_loss")
+    side.add(1, {"Val-Loss": 0.25, "Loss": 0.5}, FOUND)
+    side.add(2, {"val loss": 0.125}, TOLD)
+    assert side.take() == {1: {"Loss": 0.5}, 2: {"val_loss": 0.125}}, "of one name the surest"
 
 
 def test_of_what_a_logger_is_given_the_numbers_are_metrics() -> None:

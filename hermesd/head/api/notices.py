@@ -18,7 +18,7 @@ from hermesd.core.failures import one_line
 from hermesd.core.model import DeviceId, Goal, Phase, Plugin, Study, StudyId, Time, UserId
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
-from hermesd.head.api.loss_names import told_loss, validation_loss
+from hermesd.head.api.metric_names import reported_as, told_loss, validation_loss
 from hermesd.head.api.ranking import (
     all_reported,
     measure,
@@ -190,7 +190,8 @@ def meant(state: State, study: Study, names: Collection[str]) -> tuple[str, Goal
     if study.signal in names or chooses_its_signal(study) or has_target:
         return None
     if names_its_metric(study):
-        return (study.metric, study.goal) if study.metric in names else None
+        named = reported_as(study.metric, names)
+        return (named, study.goal) if named in names else None
     loss = told_loss(names)
     return (loss, Goal.MINIMIZE) if loss else None
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 from hermesd.core.model import Goal, MetricMode, Phase, Study, TrialId
 from hermesd.core.state import State
 from hermesd.core.trial import MetricSummary, Trial
-from hermesd.head.api.loss_names import validation_loss
+from hermesd.head.api.metric_names import reported_as, validation_loss
 from hermesd.head.refusals import NotNow
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.pieces import LOOKED_AT, Pieces, gathered, parts
@@ -237,7 +237,8 @@ def front(trials: Sequence[Trial], aims: Sequence[Measure]) -> list[Trial]:
 def _measure(study: Study, names: Collection[str]) -> Measure:
     on_nan = study.stop.on_nan
     if names_its_metric(study):
-        return Measure(study.metric, study.goal, study.mode, "", on_nan)
+        named = reported_as(study.metric, names)
+        return Measure(named, study.goal, study.mode, "", on_nan)
     for metric, reason in ((validation_loss(names), VALIDATED), (EPOCH_LOSS, OF_EPOCH)):
         if metric in names:
             return Measure(metric, Goal.MINIMIZE, study.mode, reason, on_nan)

@@ -1,7 +1,8 @@
-"""Which of the metrics that trials report is the training loss, and which the validation loss.
+"""Which of the metrics that trials report is the one that a study names, or else the training loss,
+or the validation loss.
 
-Pure. Only names can tell, and only usual ones do: whether the parts of a GAN's loss, a penalty or a
-score tell good trials from bad ones, nobody knows but the author.
+Pure. Only names can tell. Where the study gives none, only usual ones do: whether the parts of a
+GAN's loss, a penalty or a score tell good trials from bad ones, nobody knows but the author.
 """
 
 from __future__ import annotations
@@ -13,6 +14,14 @@ VALIDATION_LOSS = "val_loss"
 # In the name of what is measured on other data than those that are trained on.
 _APART = frozenset({"val", "valid", "validation", "test", "eval", "dev"})
 _USUAL = _APART | {"loss", "train", "training", "epoch", "mean", "avg", "average"}
+
+
+def reported_as(name: str, names: Collection[str]) -> str:
+    """What trials report a metric of this name as: `val_acc` as `Val Acc` or `val-acc`, if not as
+    it is written; the name itself if they don't report it."""
+    if name in names:
+        return name
+    return next((each for each in names if _written(each) == _written(name)), name)
 
 
 def told_loss(names: Collection[str]) -> str:
@@ -39,6 +48,10 @@ def _is_usual(name: str) -> bool:
 
 def _is_apart(name: str) -> bool:
     return not _words(name).isdisjoint(_APART)
+
+
+def _written(name: str) -> str:
+    return name.lower().replace(" ", "_").replace("-", "_")
 
 
 def _words(name: str) -> frozenset[str]:
