@@ -167,6 +167,7 @@ class Agent:
         self._began = False
         self._is_blind = False
         self._rounds = Rounds()  # of a program that has shown no boundary
+        self._told_length: int | None = None  # of them
         self._late: threading.Timer | None = None  # has what it told last reported
         self._was_copied = restore is not None  # what goes on from a checkpoint has been before
         self._doubt: str | None = None
@@ -300,8 +301,14 @@ class Agent:
         """As `record` of one iteration that has no value but the signal's, which is a number."""
         self.reporter.record_signal(step, value, examples)
 
-    def note(self, values: Mapping[str, float], source: int = TOLD) -> None:
-        """Keep metrics that the program tells by itself, wherever it is; see `side_metrics`.
+    def note(
+        self,
+        values: Mapping[str, float],
+        source: int = TOLD,
+        counter: tuple[int, int] | None = None,
+    ) -> None:
+        """Keep metrics that the program tells by itself, wherever it is, maybe beside a counter of
+        its steps; see `side_metrics`.
 
         What it tells again on its way back to a checkpoint was told before.
         """
@@ -315,7 +322,7 @@ class Agent:
             # What it prints and writes to a file as well begins one step, not two.
             if not (values := self.reporter.side.unclaimed(values, source)):
                 return
-            step = self._round_of(values)
+            step = self._round_of(values, counter)
         self.reporter.side.add(step, values, source)
         # Within a loop that comes with the next boundary, before one with the first.
         awaits_boundary = self.page.looping or not (self._began or self._is_blind)
@@ -331,10 +338,10 @@ class Agent:
         is_known = self._is_blind or self.is_the_program
         return is_known and self.restore is None and not self._began
 
-    def _round_of(self, names: Iterable[str]) -> int:
+    def _round_of(self, names: Iterable[str], counter: tuple[int, int] | None) -> int:
         """The step of what is told now by a program that has shown no boundary. One that uses a
         framework may still come to its first: it is blind once it has told the same for long."""
-        step = self._rounds.step_of(names)
+        step = self._rounds.step_of(names, counter)
         if not self._is_blind:
             self._told_since = self._told_since or time.monotonic()
             is_long = time.monotonic() - self._told_since >= _FIRST_BOUNDARY_SECONDS
@@ -342,6 +349,11 @@ class Agent:
                 self.shows_none(_SHOWS_NONE)
         if self._is_blind:
             self.page.step = step
+            # Whoever interrupts what is being sent waits for the next one.
+            is_new = self._rounds.length != self._told_length
+            if is_new and self._rounds.length and not self._mailbox.is_sending:
+                self._told_length = self._rounds.length
+                self.planned(self._rounds.length)
         return step
 
     def _report_soon(self) -> None:

@@ -166,7 +166,7 @@ class Reporter:
 
     def __init__(self, send: Callable[[Message], None], signal: str, names: MetricNames) -> None:
         self.last_values: dict[str, Any] = {}
-        self.side = SideMetrics()
+        self.side = SideMetrics(signal)
         self._names = names
         #: When the next report is due, by the monotonic clock.
         self.due = 0.0

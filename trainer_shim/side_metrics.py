@@ -3,12 +3,14 @@ report.
 
 Each belongs to the trial's step at that moment. A name has one source, the most reliable one that
 has reported it: a logger's value never replaces an adapter's, nor does a printed and so rounded one
-replace a logger's. Upper and lower case make no difference in names.
+replace a logger's. Upper and lower case make no difference in names, and the
+signal is known by its words however they are joined: `Val Loss`, `val-loss`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -24,9 +26,11 @@ _COUNTERS = frozenset({"epoch", "epochs", "step", "steps", "global_step", "itera
 
 
 class SideMetrics:
-    """The values since they were last taken, by step. May be added to by any thread."""
+    """The values since they were last taken, by step. May be added to by any thread. What is
+    `signal`, but for how it is written, has that name."""
 
-    def __init__(self) -> None:
+    def __init__(self, signal: str) -> None:
+        self._signal = signal
         # Of each name, in lower case. A program that goes on from a checkpoint has it from there.
         self.sources: dict[str, int] = {}
         # A signal handler that prints may interrupt its own thread.
@@ -35,6 +39,8 @@ class SideMetrics:
 
     def add(self, step: int, values: Mapping[str, float], source: int) -> None:
         """Keep the values of a step; of those of one name the last."""
+        signal = _written(self._signal)
+        values = {self._signal if _written(k) == signal else k: v for k, v in values.items()}
         with self._lock:
             self.claim(values, source)
             kept = self._kept.setdefault(step, {})
@@ -91,15 +97,41 @@ class Rounds:
 
     def __init__(self, step: int = 0) -> None:
         self.step = step
+        #: How many there will be, if the program counts them; None while nothing shows that.
+        self.length: int | None = None
         self._told: set[str] = set()
+        # The step at which something was first counted, and the length that follows from that.
+        self._first: tuple[float, int] | None = None
+        self._last_count = 0
 
-    def step_of(self, names: Iterable[str]) -> int:
-        """The step to which metrics of these names belong that are told now."""
+    def step_of(self, names: Iterable[str], counter: tuple[int, int] | None = None) -> int:
+        """The step to which metrics of these names belong that are told now, beside a counter of
+        what may be the steps: that it is at so many of so many."""
         if not self._told or not self._told.isdisjoint(names):
             self.step += 1
             self._told.clear()
         self._told.update(names)
+        if counter is not None:
+            self._count(*counter)
         return self.step
+
+    def _count(self, at: int, of: int) -> None:
+        """Take the length from a counter that has gone up by one with each step, as one of batches
+        does not that are told of now and then, nor one of epochs with several steps each."""
+        length = self.step + of - at
+        first_step, first_length = self._first = self._first or (self.step, length)
+        if self.length is not None:
+            if at < self._last_count:  # it begins anew, as for the next fold of the data
+                self.length = length
+        elif length != first_length:
+            self._first = math.inf, 0  # it counts something else, and is not looked at again
+        elif self.step > first_step:
+            self.length = length
+        self._last_count = at
+
+
+def _written(name: str) -> str:
+    return name.lower().replace(" ", "_").replace("-", "_")
 
 
 def logged(values: Mapping[Any, Any], prefix: str = "") -> dict[str, float]:

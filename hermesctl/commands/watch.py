@@ -409,8 +409,8 @@ def best(
             rows,
             lambda wide: Group(
                 leaderboard(trials, trials.ranked_by, wide, [*trials.objectives][1:], trials.front),
-                *more_trials(chosen, len(trials)),
                 *same_params(chosen, trials),
+                *more_trials(chosen, len(trials)),
                 *([cell(words, "dim")] if words else []),
                 *([cell(f"policies read {reads}", "dim")] if reads else []),
                 *([] if ranked else notices_view(chosen.notices)),

@@ -71,7 +71,8 @@ class Facts:
     restore_seconds: float = 0.0
     #: For each byte of a checkpoint that was fetched from another node.
     fetch_seconds_per_byte: float = 0.0
-    #: The shortest planned length that one of them told; None while none has.
+    #: The shortest planned length that one of them told, or length that one came to which told
+    #: none; None while neither is known.
     planned_steps: int | None = None
     #: How many times as fast they are on so many devices as on the fewest that they may have.
     gains: dict[int, float] = field(default_factory=dict)

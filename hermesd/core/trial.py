@@ -326,6 +326,8 @@ class Trial:
     attempt: int = 0
     step: int = 0
     planned_steps: int | None = None
+    #: The shortest length known in its study at its last report, if it has told none itself.
+    likely_steps: int | None = None
     passes: int = 0
     curve: tuple[Chunk, ...] = ()
     metrics: dict[str, MetricSummary] = field(default_factory=dict)

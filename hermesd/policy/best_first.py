@@ -87,8 +87,8 @@ class BestFirst:
     """
 
     name: ClassVar[str] = "best_first"
-    #: A probe's share of the trial's planned length, or of the shortest length known while the
-    #: trial has told none (20 steps while none is known).
+    #: A probe's share of the trial's planned length, or of the shortest length known in the study
+    #: while the trial has told none (20 steps while none is known).
     probe_share: float = 0.025
     #: A probe is never shorter than this at the study's typical speed.
     probe_seconds: float = 0.5
@@ -568,7 +568,7 @@ def _probes(policy: BestFirst, trials: Sequence[Trial]) -> NDArray[np.float64]:
     seen = []
     for trial in trials:
         end = probe_steps(trial, policy.probe_share)
-        if trial.planned_steps is None or end < 2 or trial.step < end:
+        if not (trial.planned_steps or trial.likely_steps) or end < 2 or trial.step < end:
             continue
         halfway, at_end = (settled(trial.curve, step) for step in (end // 2, end))
         first, unit = start_loss(trial), policy.unit(trial)

@@ -77,9 +77,9 @@ def milestones(first: QuantumLosses | None, percents: Sequence[float]) -> tuple[
 
 
 def probe_steps(trial: Trial, share: float) -> int:
-    """How many iterations a probe of this share of a trial's planned length has."""
-    planned = trial.planned_steps
-    return PROBE_STEPS if planned is None else math.ceil(share * planned) or 1
+    """How many iterations a probe of this share of a trial's planned or likely length has."""
+    length = trial.planned_steps or trial.likely_steps
+    return PROBE_STEPS if length is None else math.ceil(share * length) or 1
 
 
 def switch_seconds(trial: Trial, facts: Facts) -> float:

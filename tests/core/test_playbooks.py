@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from hermesd.core.events import Cancelled, Extended, NodeSilent, Paused, Removed
 from hermesd.core.model import Milestone, Phase, Plugin, StopRule
 from hermesd.core.policy import Score
 from hermesd.core.trial import Trial
+from hermesd.policy.best_first import BestFirst
 from hermesd.policy.fifo import Fifo
 from tests.core import playbook
 from tests.core.playbook import (
@@ -381,14 +383,31 @@ def test_the_first_report_of_a_new_process_says_nothing_of_its_speed() -> None:
     assert book.state.facts["s"].step_seconds == pytest.approx(0.1)
 
 
-def test_a_study_knows_the_shortest_length_that_a_trial_told() -> None:
-    book = play(trials=3)
-    assert book.state.facts["s"].planned_steps is None
-    for number, planned_steps in enumerate((None, 500, 900)):
-        run = f"s/{number}#1"
+def test_a_study_knows_the_shortest_length_that_a_trial_told_or_came_to_without_telling() -> None:
+    book = play(trials=4)
+    known = []
+    for number, planned_steps in enumerate((None, 500, 900, None)):
+        known.append(book.state.facts["s"].planned_steps)
+        run, steps = f"s/{number}#1", 700 if number == 0 else 300
         book.tell(started(run, planned=planned_steps))
-        book.tell(reported(run, 1, [2.0]), completed(run, 1))
-    assert book.state.facts["s"].planned_steps == 500
+        book.tell(reported(run, 1, [2.0]), completed(run, steps))
+    known.append(book.state.facts["s"].planned_steps)
+    assert known == [None, 700, 500, 500, 300], "one that ends sooner than planned is no shorter"
+
+
+def test_a_trial_that_tells_no_length_goes_by_what_completed_trials_came_to() -> None:
+    """So its probe is over after 2 of its steps, not after 20."""
+    book = play(trials=3, devices=2, policy=Plugin("best_first"))
+    for number in range(2):
+        book.tell(started(f"s/{number}#1"), reported(f"s/{number}#1", 2, [2.0, 1.0]))
+    assert book.trial("s/1").likely_steps is None
+    book.tell(completed("s/0#1", 60), reported("s/1#1", 3, [1.0]))
+    assert book.trial("s/1").likely_steps == 60
+    book.tell(quantum_ended("s/1#1", 0, 3))
+    assert BestFirst().probed(book.trial("s/1"))
+    book.tell(replace(reported("s/1#1", 4, [1.0]), planned_steps=900))
+    assert book.trial("s/1").likely_steps is None, "its own word is better"
+    assert not BestFirst().probed(book.trial("s/1"))
 
 
 def test_who_was_ended_for_want_of_a_boundary_is_given_twice_as_long_the_next_time() -> None:

@@ -99,6 +99,22 @@ async def test_a_leaderboard_of_a_signal_that_nobody_reports_is_told_what_ranks(
     ]
 
 
+async def test_a_silent_signal_s_notice_names_what_policies_are_going_to_read(
+    head: World, node: Node
+) -> None:
+    """The training loss, though the validation loss ranks the trials."""
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    points = wire.points_to_proto(Series(name, [1], [0.5]) for name in ("train_loss", "val_loss"))
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    await node.say(report=node_pb2.Report(**run, step=1, points=points))
+    await node.settle()
+    assert (await shown(head)).notices == [
+        "signal loss has not been reported so far: `hermesctl study signal digits train_loss` has"
+        " policies read that metric; reported: train_loss, val_loss (did you mean train_loss?)"
+    ]
+
+
 async def test_the_goal_of_a_metric_that_never_came_is_not_that_of_another(
     head: World, node: Node
 ) -> None:
@@ -160,12 +176,12 @@ async def test_a_metric_that_no_epoch_of_any_loop_brings_is_told_at_its_end(
     await node.report(launch, 1, [3.0, 2.0])
     await node.settle()
     assert (await shown(head)).notices == [], "it may come with the first epoch"
-    await node.report(launch, 3, [2.0], passes=1, Val_Acc=0.5)
+    await node.report(launch, 3, [2.0], passes=1, Valid_Acc=0.5)
     await node.settle()
     (notice,) = (await shown(head)).notices
     assert notice == (
-        "metric val_acc has not been reported so far; reported: Val_Acc, loss"
-        " (did you mean Val_Acc?): `hermesctl study metric digits Val_Acc --goal maximize`"
+        "metric val_acc has not been reported so far; reported: Valid_Acc, loss"
+        " (did you mean Valid_Acc?): `hermesctl study metric digits Valid_Acc --goal maximize`"
         " ranks by that one"
     )
 

@@ -11,13 +11,14 @@ import grpc
 import pytest
 
 from hermesd.core.events import Reported
-from hermesd.core.model import MetricMode, Phase, StopRule
-from hermesd.head.api.ranking import SMOOTHED, leaderboard
+from hermesd.core.model import Goal, MetricMode, Phase, StopRule
+from hermesd.head.api.ranking import SMOOTHED, leaderboard, measure
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.pieces import whole
 from tests.core.playbook import completed, play, reported, run, started, written
+from tests.core.playbook import study as plain
 from tests.head.heads import Node, World, request_id, world
 from tests.study_specs import spec
 
@@ -131,6 +132,37 @@ async def test_which_end_is_best_is_not_guessed_for_other_metrics(head: World, n
     assert (loss.best, loss.low, loss.high) == (0.4, 0.4, 0.5)
     assert (metrics["loss"].low, metrics["loss"].high) == (0.2, 0.4)
     assert not odd.HasField("low")
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        (["test_loss", "val_loss"], "val_loss"),
+        (["train_loss", "test_loss"], "test_loss"),
+        (["Training_Loss", "Validation_Loss", "Best_Validation_Loss"], "Validation_Loss"),
+        (["loss", "dev_loss", "test_loss"], "loss"),
+        (["loss", "val_kl_loss"], "loss"),
+        (["epoch_loss", "test_acc"], "epoch_loss"),
+    ],
+)
+def test_the_validation_loss_that_ranks_is_told_by_its_name(names: list[str], ranks: str) -> None:
+    assert measure(plain(), names).metric == ranks
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        (["Val_Acc"], "Val_Acc"),
+        (["val-acc"], "val-acc"),
+        (["Val Acc", "val_acc"], "val_acc"),
+        (["val/acc", "acc"], "val_acc"),
+    ],
+)
+def test_the_metric_that_the_study_names_is_known_however_it_is_written(
+    names: list[str], ranks: str
+) -> None:
+    named = plain(metric="val_acc", goal=Goal.MAXIMIZE)
+    assert measure(named, names)[:2] == (ranks, Goal.MAXIMIZE)
 
 
 async def test_a_study_without_a_metric_is_ranked_by_the_most_telling_loss(

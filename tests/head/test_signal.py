@@ -121,9 +121,15 @@ async def test_a_signal_that_means_nothing_is_refused(head: World) -> None:
     [
         (["val_loss"], "val_loss"),
         (["train_loss", "acc", "f1"], "train_loss"),
+        (["Avg Loss", "f1"], "Avg Loss"),
         (["val_loss", "hermes/cpu_use"], "val_loss"),
-        (["train_loss", "val_loss"], ""),
+        (["train_loss", "val_acc", "val_loss"], "train_loss"),
+        (["test/loss", "train/loss", "val/loss"], "train/loss"),
+        (["Training_Loss", "Validation_Loss"], "Training_Loss"),
+        (["test_loss", "val_loss"], ""),
+        (["epoch_loss", "train_loss", "val_loss"], ""),
         (["d_loss", "g_loss"], ""),
+        (["d_loss", "g_loss", "train_loss"], ""),
         (["val_loss", "loss_d"], ""),
         (["policy_loss"], ""),
         (["kl_loss", "elbo"], ""),
@@ -133,7 +139,7 @@ async def test_a_signal_that_means_nothing_is_refused(head: World) -> None:
         (["loss", "val_loss"], ""),
     ],
 )
-def test_of_a_study_that_names_no_metric_only_the_sole_loss_is_read(
+def test_of_a_study_that_names_no_metric_the_training_loss_is_read_or_else_the_only_loss(
     names: list[str], wanted: str
 ) -> None:
     assert meant(Playbook().state, plain(), names) == ((wanted, SMALLER) if wanted else None)
@@ -142,6 +148,7 @@ def test_of_a_study_that_names_no_metric_only_the_sole_loss_is_read(
 def test_a_metric_that_the_study_names_is_read_with_its_goal_and_no_other() -> None:
     named, state = plain(metric="acc", goal=LARGER), Playbook().state
     assert meant(state, named, ["acc", "d_loss", "g_loss", "val_loss"]) == ("acc", LARGER)
+    assert meant(state, named, ["Acc", "val_loss"]) == ("Acc", LARGER)
     assert meant(state, named, ["val_loss"]) is None, "it may come yet"
 
 

@@ -19,7 +19,7 @@ from trainer_shim.metrics.lines import LineReader
         ("epoch {n}: the loss is now {v}", "loss", 0.25),
         ("{n} Val_Accuracy -> {v} %", "val_accuracy", 0.25),
         ("[{n}] reward of -{v} so far", "reward", -0.25),
-        ("it {n}  mse {v}e-05  lr 0.1", "mse", 0.25e-05),
+        ("it {n} has mse {v}e-05  lr 0.1", "mse", 0.25e-05),
     ],
 )
 def test_the_pattern_that_is_advised_reads_the_line(line: str, name: str, value: float) -> None:

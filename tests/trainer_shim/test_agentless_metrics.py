@@ -42,6 +42,15 @@ def test_what_it_prints_is_its_metrics(make_trial: MakeTrial) -> None:
     assert (ended["step"], ended["metrics"]["loss"]) == (3, 1.5)
 
 
+def test_its_length_is_told_by_the_epochs_that_it_counts(make_trial: MakeTrial) -> None:
+    trial = shell(make_trial, "for epoch in 1 2 3; do echo epoch $epoch of 9: loss=0.$epoch; done")
+    trial.start()
+    trial.until("completed")
+    kinds = [event["kind"] for event in trial.events]
+    assert kinds.index("planned") < kinds.index("reported"), "the report is of a known length"
+    assert trial.events[kinds.index("planned")]["steps"] == 9
+
+
 def parked_once(make_trial: MakeTrial, script: str, file: str) -> Trial:
     """A script that has been parked where it had written a file, and goes on from its gate."""
     trial = make_trial("", argv=["/bin/sh", "-c", script])
@@ -75,7 +84,7 @@ def test_rows_of_its_first_seconds_count_though_nothing_is_reported_yet(
     spec = Spec.load(str(make_trial("").spec))
     told: list[Message] = []
     output = Output(spec.output, spec.output_limit_bytes)
-    unseen = AgentlessMetrics(spec, output, boottime(), 0, told.append)
+    unseen = AgentlessMetrics(spec, output, boottime(), 0, told.append, lambda steps: None)
     with open(f"{spec.cwd}/log.csv", "a", buffering=1) as log:
         log.write("epoch,acc\n")
         for epoch in range(1, 21):

@@ -39,6 +39,11 @@ def found(line: str, *left_out: str) -> dict[str, float]:
         ("Results for fold 3 accuracy: 0.9", {"accuracy": 0.9}),
         ("loss 4.12", {"loss": 4.12}),
         ("acc 0.5, f1 0.3", {"acc": 0.5, "f1": 0.3}),
+        ("epoch 5 loss 0.154 acc 0.254", {"loss": 0.154, "acc": 0.254}),
+        ("12:00:01 Epoch 5/60: loss 0.15, val loss 0.25", {"loss": 0.15, "val_loss": 0.25}),
+        ("[5/60] Train Loss 0.15 Val Acc 98.5%", {"Train_Loss": 0.15, "Val_Acc": 98.5}),
+        ("epoch 5 of 60 - d_loss 1e-3 - loss 3 - time 3.2s", {"d_loss": 0.001}),
+        ("epoch 5 reward 0.5 count 0.5 acc 97/100", {}),
         ("f1 0.3, f2 0.5", {}),
         ("f0 0.1 | f1 0.3 | loss 0.5", {"loss": 0.5}),
         (
@@ -67,6 +72,13 @@ def found(line: str, *left_out: str) -> dict[str, float]:
         ("loss: tensor(0.53, grad_fn=<NllLossBackward0>)", {"loss": 0.53}),
         ("torch: 2.13.0+cpu", {}),
         ("the loss 4.12 is high", {}),
+        ("loss 4.12 is high", {}),
+        ("loss 0.5 -> 0.4", {}),
+        ("loss 0.5 (0.4)", {}),
+        ("acc -> 0.4", {}),
+        ("saved epoch 12 loss 0.3", {}),
+        ("best: loss 0.3", {}),
+        ("stopped at epoch 12 loss 0.3", {}),
         ("loss improved from 0.5, target accuracy 0.95, lr 0.1, loss 3", {}),
         ("Namespace(lr=0.001, epochs=10, momentum=0.9)", {}),
         ("batch_size=64, params: 1250", {}),
@@ -81,6 +93,29 @@ def found(line: str, *left_out: str) -> dict[str, float]:
 )
 def test_metrics_of_a_line(line: str, metrics: dict[str, float]) -> None:
     assert found(line, "lr", "momentum") == metrics
+
+
+@pytest.mark.parametrize(
+    ("line", "counter"),
+    [
+        ("Epoch 3/60: train_loss=0.63", (3, 60)),
+        ("Epoch [03/60] loss: 0.5", (3, 60)),
+        ("INFO epoch: 3 of 60, step [7/9], loss: 0.5", (3, 60)),
+        ("epoch 1 out of 2, loss=0.5", (1, 2)),
+        ("[3/60] loss=0.5", (3, 60)),
+        ("loss: 0.5 [3/60]", None),
+        ("Step [3/60] loss=0.5", None),
+        ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 0.345", None),
+        ("[640/60000 (1%)] loss=0.5", None),
+        ("Accuracy: 9830/10000 (98%), loss=0.5", None),
+        ("epoch 3 loss=0.5", None),
+    ],
+)
+def test_what_a_line_counts_is_epochs_or_stands_in_brackets_before_all_else(
+    line: str, counter: tuple[int, int] | None
+) -> None:
+    reader = LineReader()
+    assert [reader.counter for _ in reader.read("Epoch 7/7\n" + line + "\n")] == [counter]
 
 
 def test_a_loss_that_is_no_number_is_a_metric() -> None:

@@ -41,6 +41,19 @@ def test_a_program_of_no_framework_is_seen_by_what_it_prints(make_trial: MakeTri
     ]
 
 
+def test_a_program_of_no_framework_tells_its_length_by_the_epochs_that_it_counts(
+    make_trial: MakeTrial,
+) -> None:
+    body = """
+for epoch in range(1, 61):
+    print(f"Epoch {epoch}/60: train_loss={1 / epoch} val_loss={2 / epoch}")
+"""
+    trial = make_trial(body).launch()
+    trial.start()
+    assert trial.until("completed")["step"] == 60
+    assert [event["steps"] for event in trial.events if event["kind"] == "planned"] == [60]
+
+
 def test_the_last_of_what_is_printed_comes_without_more(
     make_trial: MakeTrial, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from tests.trainer_shim.driving import ROOT, Trial, Zygote
 from tests.trainer_shim.suspending import Runs, complete, promised
 from tests.trainer_shim.test_api import VALUES
 from tests.trainer_shim.test_reporter import Told, told
-from trainer_shim.side_metrics import FOUND, SAMPLED, TOLD, logged
+from trainer_shim.side_metrics import FOUND, SAMPLED, TOLD, Rounds, SideMetrics, logged
 
 __all__ = ["told"]
 
@@ -83,6 +83,18 @@ def test_a_signal_that_is_told_beside_has_one_value_a_step(told: Told) -> None:
     side.add(3, {"loss": 1.0, "f1": 0.5}, TOLD)
     report = told.report()
     assert (report["points"], report["signal"]["count"]) == ([[3, {"f1": 0.5}]], 0)
+
+
+def test_the_signal_is_known_however_it_is_written(told: Told) -> None:
+    """`Loss: 0.15` is what policies read; other names stay as they were printed."""
+    told.reporter.side.add(1, {"Loss": 0.5, "Val-Loss": 0.25}, FOUND)
+    report = told.report()
+    assert report["points"] == [[1, {"loss": 0.5, "Val-Loss": 0.25}]]
+    assert (report["signal"]["count"], report["signal"]["last"]) == (1, 0.5)
+    side = SideMetrics("val_loss")
+    side.add(1, {"Val-Loss": 0.25, "Loss": 0.5}, FOUND)
+    side.add(2, {"val loss": 0.125}, TOLD)
+    assert side.take() == {1: {"Loss": 0.5}, 2: {"val_loss": 0.125}}, "of one name the surest"
 
 
 def test_of_what_a_logger_is_given_the_numbers_are_metrics() -> None:
@@ -181,6 +193,30 @@ def test_a_program_without_steps_counts_its_rounds(make_trial: MakeTrial) -> Non
     assert curve(trial, "train_loss") == {step: 1 / step for step in range(1, 6)}
     assert curve(trial, "val_acc") == {step: (step - 1) / 10 for step in range(1, 6)}
     assert outcome["step"] == 5
+
+
+def length(*counters: tuple[int, int] | None) -> int | None:
+    """How many steps are known to come after a step with each of these counters."""
+    rounds = Rounds()
+    for counter in counters:
+        rounds.step_of(["loss"], counter)
+        rounds.step_of(["val_loss"], counter)  # of the same step
+    return rounds.length
+
+
+def test_a_counter_that_goes_up_with_each_step_tells_how_many_there_will_be() -> None:
+    assert length((1, 60)) is None, "it may be of the batches of an epoch"
+    assert length((1, 60), (2, 60)) == 60
+    assert length((0, 59), (1, 59)) == 60
+    assert length(None, (1, 60), (2, 60), (3, 60)) == 61, "the first step came before"
+    assert length((1, 2), (2, 2), (1, 2)) == 4, "it begins anew, as for the next fold"
+
+
+def test_a_counter_of_anything_but_steps_tells_no_length() -> None:
+    assert length((10, 500), (20, 500), (21, 500)) is None, "of batches, of which few are told of"
+    assert length((1, 5), (1, 5), (2, 5), (3, 5)) is None, "of epochs, with several steps each"
+    assert length((1, 5), (1, 9), (2, 9)) is None
+    assert length((2, 60), None, (3, 60), (4, 60)) is None
 
 
 def test_what_a_forked_child_tells_is_not_the_trials(make_trial: MakeTrial) -> None:

@@ -33,7 +33,8 @@ _CLOCK_SECONDS = 0.02
 class AgentlessMetrics:
     """What one program has told since `began_at`, in boot-time seconds, when it was at `step`.
 
-    `tell` is given each report, without what the program has used.
+    `tell` is given each report, without what the program has used; `plan` how many steps there will
+    be, once the program shows that.
     """
 
     def __init__(
@@ -43,12 +44,15 @@ class AgentlessMetrics:
         began_at: float,
         step: int,
         tell: Callable[[Message], None],
+        plan: Callable[[int], None],
     ) -> None:
         #: When to look again, in boot-time seconds.
         self.due = began = boottime()
         self._first_report_at = began + _FIRST_SECONDS
         self._rounds = Rounds(step)
         self._reported_step = step
+        self._plan = plan
+        self._planned: int | None = None
         self._output = output
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._lines = _reader(spec)
@@ -75,6 +79,9 @@ class AgentlessMetrics:
     def look(self) -> None:
         """Report what there is to tell by now."""
         self._files.look()
+        if (length := self._rounds.length) and length != self._planned:
+            self._planned = length
+            self._plan(length)
         self._reporter.report()
         self._reported_step = self.step
         self.due = boottime() + REPORT_SECONDS
@@ -85,19 +92,24 @@ class AgentlessMetrics:
 
     def _printed(self, data: bytes) -> None:
         for values, source in self._lines.read(self._decoder.decode(data)):
-            self._note(values, source)
+            self._note(values, source, self._lines.counter)
 
     def _row(self, values: Mapping[str, float]) -> None:
         self._note({k: v for k, v in values.items() if k.lower() not in self._left_out}, SAMPLED)
 
-    def _note(self, values: Mapping[str, float], source: int) -> None:
+    def _note(
+        self,
+        values: Mapping[str, float],
+        source: int,
+        counter: tuple[int, int] | None = None,
+    ) -> None:
         # What it prints and writes to a file as well begins one step, not two.
         if not (values := self._reporter.side.unclaimed(values, source)):
             return
         if self.step - self._reported_step >= _MOST_STEPS:
             self._reporter.report()
             self._reported_step = self.step
-        self._reporter.side.add(self._rounds.step_of(values), values, source)
+        self._reporter.side.add(self._rounds.step_of(values, counter), values, source)
 
 
 def _reader(spec: Spec) -> LineReader:

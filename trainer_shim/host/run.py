@@ -191,7 +191,7 @@ class ProgramRun:
         """No agent speaks for this program: what it tells is read from outside."""
         began_at = boottime() if self.worker is None else self.worker.started_at
         self._unseen = AgentlessMetrics(
-            self._spec, self._output, began_at, self.step, self._heard_unseen
+            self._spec, self._output, began_at, self.step, self._heard_unseen, self._plan
         )
 
     def _read_output(self) -> None:
@@ -220,8 +220,11 @@ class ProgramRun:
         self.say_fidelity()
 
     def _heard_planned(self, message: Message) -> None:
-        self.standing["planned"] = {"steps": message["steps"]}
-        self._emit("planned", steps=message["steps"])
+        self._plan(message["steps"])
+
+    def _plan(self, steps: int) -> None:
+        self.standing["planned"] = {"steps": steps}
+        self._emit("planned", steps=steps)
 
     def _heard_reported(self, message: Message) -> None:
         self.step = self._told_step = message["last_step"]

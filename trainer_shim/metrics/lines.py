@@ -1,4 +1,5 @@
-"""The metrics in a line of output: `name=value`, `name: value`, JSON, and a study's own patterns.
+"""The metrics in a line of output: `name=value`, `name: value`, nothing but names and numbers,
+JSON, and a study's own patterns.
 
 A number is taken for a metric if it stands behind a name that is neither a counter nor a time, and
 is written as metrics are: with a point, an exponent or a percent sign. What a study's patterns name
@@ -12,7 +13,6 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 from trainer_shim.side_metrics import FOUND, TOLD, logged
 
@@ -40,12 +40,20 @@ _MEASURED = re.compile(
 _TRACEBACK = "Traceback (most recent call last):"
 # Before a name that is written `val loss=0.3`.
 _PARTS = re.compile(r"train|training|val|valid|validation|test|eval|dev|mean|avg|average|best")
-# With no sign between: what is all that stands between two bars or commas, or in a line, and is a
-# metric by its name, as in `| loss 7.63 | ppl 2063.2 |`.
-_BARE = re.compile(
-    rf"(?:^|[|,;])\s*(?P<name>(?:(?:{_PARTS.pattern})[ _])?"
-    r"(?:loss|acc|accuracy|ppl|perplexity|mae|mse|rmse|auc|f1|bpc))"
-    r"\s+(?P<value>[-+]?\d*\.\d+(?:e[-+]?\d+)?%?)\s*(?=$|[|,;])",
+# With no sign between, what is a metric by its name, as in `| loss 7.63 | ppl 2063.2 |`.
+_BARE_NAME = re.compile(
+    r"(?:[a-z]\w*[_/-])?(?:loss|acc|accuracy|ppl|perplexity|mae|mse|rmse|auc|f1|bpc)",
+    re.IGNORECASE,
+)
+# A word that is a number, as it stands or as a count or a time: `0.5`, `[3/60]`, `5:`, `3.2s`.
+_FIGURE = re.compile(
+    rf"[\[(#]?(?P<value>{_NUMBER})(?:(?P<percent>%)|(?P<other>/\d+|(?<=[\d.])[a-z]{{1,2}}))?[\])]?:?",
+    re.IGNORECASE,
+)
+# Which of how many epochs it is of: `Epoch 3/60`, `epoch: [3 of 60]`, `[3/60]` as it begins.
+_COUNTER = re.compile(
+    r"(?:(?<![a-z])epochs?[\s:=#]{0,3}[\[(]?|^\s*\[(?=[\d/ ]+\]))"
+    r"\s?(\d{1,9})\s?(?:/|(?:out )?of)\s?(\d{1,9})",
     re.IGNORECASE,
 )
 # Beside these `f1` is the first of several, and no score.
@@ -66,6 +74,8 @@ class LineReader:
     ) -> None:
         self._patterns = {name: re.compile(text) for name, text in (patterns or {}).items()}
         self._left_out = {name.lower() for name in left_out}
+        #: What the line that was read last counts: (3, 60) of `Epoch 3/60`.
+        self.counter: tuple[int, int] | None = None
         self._begun = ""
         self._is_in_traceback = False
 
@@ -84,6 +94,8 @@ class LineReader:
         shown = line.rstrip("\r").rpartition("\r")[2][:_LONGEST]
         plain = _ESCAPES.sub("", shown)
         is_of_traceback = self._is_of_traceback(plain)
+        counter = _COUNTER.search(plain)
+        self.counter = (int(counter[1]), int(counter[2])) if counter else None
         if not is_of_traceback and (found := self._found(plain)) is not None:
             yield found, FOUND
         if self._patterns and (told := self._told(plain)):
@@ -142,10 +154,34 @@ def pairs(line: str) -> dict[str, float]:
 
 def bare(line: str) -> dict[str, float]:
     """The metrics of a line that have nothing but spaces between their name and their value."""
-    found = {match["name"]: number_in(match["value"]) for match in _BARE.finditer(line)}
+    found: dict[str, float] = {}
+    for part in re.split("[|,;]", line):
+        found |= _named_figures(part)
     if _OTHERS_OF_F1.search(line):
         found = {name: value for name, value in found.items() if not name.lower().endswith("f1")}
-    return {"_".join(name.split()): value for name, value in found.items() if value is not None}
+    return found
+
+
+def _named_figures(part: str) -> dict[str, float]:
+    """The metrics of what stands between two bars or commas, if that is nothing but names with a
+    number behind each, as in `epoch 5 loss 0.15 acc 0.25`; else none: it may be a sentence."""
+    found: dict[str, float] = {}
+    words: list[str] = []
+    is_first = True
+    for word in part.split():
+        figure = _FIGURE.fullmatch(word)
+        if figure is None:
+            if words or any(map(str.isalpha, word)):  # no dash or time of day before a name
+                words.append(word)
+            continue
+        is_name = len(words) == 1 or (len(words) == 2 and _PARTS.fullmatch(words[0].lower()))
+        if not is_name and (words or not is_first):
+            return {}
+        name, value = "_".join(words), _value_as_written(figure["value"], bool(figure["percent"]))
+        if value is not None and not figure["other"] and _BARE_NAME.fullmatch(name):
+            found[name] = value
+        words, is_first = [], False
+    return {} if words else found
 
 
 def is_metric(name: str) -> bool:
@@ -173,9 +209,13 @@ def _name(before: str, is_tight: bool) -> str:
 
 
 def _value(match: re.Match[str]) -> float | None:
-    text: Any = match["value"]
-    value = float(text)
     if match["of"]:
-        return value / float(match["of"]) if float(match["of"]) else None
-    is_written_as_one = match["percent"] or not math.isfinite(value) or set(".eE") & set(text)
+        of = float(match["of"])
+        return float(match["value"]) / of if of else None
+    return _value_as_written(match["value"], bool(match["percent"]))
+
+
+def _value_as_written(text: str, is_percent: bool) -> float | None:
+    value = float(text)
+    is_written_as_one = is_percent or not math.isfinite(value) or set(".eE") & set(text)
     return value if is_written_as_one else None

@@ -44,7 +44,7 @@ def _reading(
         if not agent.is_aside:
             with contextlib.suppress(Exception), lock:  # training does not end for its metrics
                 for values, source in reader.read(text):
-                    agent.note(values, source)
+                    agent.note(values, source, reader.counter)
         return written
 
     return write

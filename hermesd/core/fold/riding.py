@@ -24,9 +24,9 @@ from hermesd.core.trial import Ending, Trial, remembered
 
 # What trials that are alike so far have in common.
 _SHARED = (
-    "step", "planned_steps", "passes", "curve", "metrics", "quanta", "first", "before", "latest",
-    "current", "milestone_percent", "milestones_passed", "not_finite", "fidelity",
-    "fidelity_reason", "framework", "step_seconds", "paces", "costs",
+    "step", "planned_steps", "likely_steps", "passes", "curve", "metrics", "quanta", "first",
+    "before", "latest", "current", "milestone_percent", "milestones_passed", "not_finite",
+    "fidelity", "fidelity_reason", "framework", "step_seconds", "paces", "costs",
 )  # fmt: skip
 
 

@@ -103,6 +103,8 @@ def _completed(state: Tables, trial: Trial, event: RunCompleted, now: Time) -> N
         ending = trial.ending  # it had begun anew: what it then came to is not asked for
     done = progress.with_checkpoint(trial, event.checkpoint)
     done = progress.close_quantum(done) if done.current.count else done
+    if trial.planned_steps is None and ending.phase is Phase.COMPLETED:
+        _learn_length(state, trial, step)
     state.put(progress.released(replace(done, step=step, ending=ending), now))
 
 
@@ -245,11 +247,11 @@ def _started(state: Tables, trial: Trial, event: RunStarted, now: Time) -> None:
     state.put(began)
 
 
-def _learn_length(state: Tables, trial: Trial, planned_steps: int | None) -> None:
-    """Keep the shortest length told: what trials that have not told theirs are probed by."""
+def _learn_length(state: Tables, trial: Trial, steps: int | None) -> None:
+    """Keep the shortest length known: what trials that have not told theirs are probed by."""
     facts = state.facts[trial.spec.study]
-    if planned_steps and planned_steps < (facts.planned_steps or math.inf):
-        state.facts[trial.spec.study] = replace(facts, planned_steps=planned_steps)
+    if steps and steps < (facts.planned_steps or math.inf):
+        state.facts[trial.spec.study] = replace(facts, planned_steps=steps)
 
 
 def _measure_restore(state: Tables, trial: Trial, seconds: float) -> None:
@@ -284,6 +286,9 @@ def _reported(state: Tables, trial: Trial, event: Reported) -> None:
     device = state.place(run)
     _learn_length(state, trial, event.planned_steps)
     trial = progress.reported(trial, event, device, state.corrections)
+    likely = None if trial.planned_steps else state.facts[trial.spec.study].planned_steps
+    if likely != trial.likely_steps:
+        trial = replace(trial, likely_steps=likely)
     study = state.studies[trial.spec.study]
     reason = progress.stop_reason(trial, study)
     if reason and not trial.ending:

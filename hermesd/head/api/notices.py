@@ -18,8 +18,8 @@ from hermesd.core.failures import one_line
 from hermesd.core.model import DeviceId, Goal, Phase, Plugin, Study, StudyId, Time, UserId
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
+from hermesd.head.api.metric_names import reported_as, told_loss, validation_loss
 from hermesd.head.api.ranking import (
-    VALIDATION_LOSS,
     all_reported,
     measure,
     names_its_metric,
@@ -37,11 +37,6 @@ SOON_SECONDS = 60.0
 OF_AN_EPOCH = ("epoch_", "val_")
 # In the name of a metric that may come as seldom, whoever reports it.
 SELDOM = ("epoch", "val", "test", "dev")
-# What can be meant by a loss, if no other is reported.
-USUAL_LOSSES = (
-    "val_loss", "valid_loss", "validation_loss", "eval_loss", "test_loss", "train_loss",
-    "training_loss",
-)  # fmt: skip
 
 
 def notices(scheduler: Scheduler, study: Study, now: Time) -> list[str]:
@@ -56,7 +51,7 @@ def all_notices(
     """The same, piece by piece; `idle` are the devices that the scheduler has `left_idle`."""
     trials = yield from trials_of(state, study)
     names = yield from all_reported(trials)
-    found = [_silent_signal(study, trials, names)]
+    found = [_silent_signal(state, study, trials, names)]
     yield
     found.append((yield from _silent_metric(study, trials, names, now)))
     found.append(_silent_trials(trials, names))
@@ -151,8 +146,8 @@ def _other_metric(study: Study, trials: Sequence[Trial], before: str = "") -> st
     wanted = measure(study, names)
     # Only a metric that the study names has no reason.
     chosen = not wanted.reason and _varies(wanted.metric, trials)
-    other = wanted.metric if chosen else VALIDATION_LOSS
-    if other == study.signal or other not in names:
+    other = wanted.metric if chosen else validation_loss(names)
+    if other in ("", study.signal):
         return ""
     goal = wanted.goal if chosen else Goal.MINIMIZE
     how = f"was reported by this program too ({before})" if before else "is reported too"
@@ -185,7 +180,7 @@ def _advice(study: Study, metric: str, goal: Goal, is_to_come: bool = False) -> 
 
 def meant(state: State, study: Study, names: Collection[str]) -> tuple[str, Goal] | None:
     """The metric that policies are to read, and its goal, where trials report these and nobody has
-    said which: the one that the study names, or the only loss, if it has a usual name.
+    said which: the one that the study names, or the loss that its name tells.
 
     None if they report what policies read anyway, if nothing can be told, and where the study or
     its policy has a target, which means nothing for another metric."""
@@ -195,10 +190,10 @@ def meant(state: State, study: Study, names: Collection[str]) -> tuple[str, Goal
     if study.signal in names or chooses_its_signal(study) or has_target:
         return None
     if names_its_metric(study):
-        return (study.metric, study.goal) if study.metric in names else None
-    losses = [name for name in names if "loss" in name.lower()]
-    is_clear = len(losses) == 1 and losses[0] in USUAL_LOSSES
-    return (losses[0], Goal.MINIMIZE) if is_clear else None
+        named = reported_as(study.metric, names)
+        return (named, study.goal) if named in names else None
+    loss = told_loss(names)
+    return (loss, Goal.MINIMIZE) if loss else None
 
 
 def chooses_its_signal(study: Study) -> bool:
@@ -218,20 +213,23 @@ def _names_a_signal(source: bytes) -> bool:
     return bool(types.StudySpec.FromString(source).signal.name)
 
 
-def _silent_signal(study: Study, trials: Sequence[Trial], names: Sequence[str]) -> str:
+def _silent_signal(
+    state: State, study: Study, trials: Sequence[Trial], names: Sequence[str]
+) -> str:
     """That no trial has reported the signal, though other metrics were; else empty."""
     if not names or study.signal in names or any(trial.curve for trial in trials):
         return ""
     ended = any(trial.phase is Phase.COMPLETED for trial in trials)
     when = "was never reported" if ended else "has not been reported so far"
-    said, instead = f"signal {study.signal} {when}", _instead(study.signal, names)
-    wanted = measure(study, names)
+    chosen, wanted = meant(state, study, names), measure(study, names)
+    said = f"signal {study.signal} {when}"
+    instead = _instead(study.signal, names, chosen[0] if chosen else "")
     if wanted.metric == study.signal:  # nothing has a rank, then
         return f"{said}; {instead}: {_choice(study, study.signal, names)}"
     is_over = all(trial.phase.final for trial in trials)
     if is_over or wanted.metric not in names or chooses_its_signal(study):
         return f"{said}; {instead}"
-    advice = _advice(study, wanted.metric, wanted.goal)
+    advice = _advice(study, *(chosen or (wanted.metric, wanted.goal)))
     return f"{said}: {advice} has policies read that metric; {instead}"
 
 
@@ -386,7 +384,7 @@ def _choice(study: Study, wanted: str, names: Sequence[str]) -> str:
     return f"`hermesctl study metric {study.id} {near}{goal}` ranks by that one"
 
 
-def _instead(word: str, names: Sequence[str]) -> str:
-    """What was reported, and which of it may be meant."""
-    near = nearest(word, names)
+def _instead(word: str, names: Sequence[str], meant: str = "") -> str:
+    """What was reported, and which of it is, or may be, meant."""
+    near = meant or nearest(word, names)
     return f"reported: {', '.join(names)}{f' (did you mean {near}?)' if near else ''}"

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 from hermesd.core.model import Goal, MetricMode, Phase, Study, TrialId
 from hermesd.core.state import State
 from hermesd.core.trial import MetricSummary, Trial
+from hermesd.head.api.metric_names import reported_as, validation_loss
 from hermesd.head.refusals import NotNow
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.pieces import LOOKED_AT, Pieces, gathered, parts
@@ -31,12 +32,9 @@ MODES: Mapping[MetricMode, types.MetricMode] = {
     MetricMode.BEST: types.METRIC_MODE_BEST,
     MetricMode.SMOOTHED: types.METRIC_MODE_SMOOTHED,
 }
-VALIDATION_LOSS = "val_loss"
 # Instead of a metric that nobody named: the first of these that any trial reports.
-TELLING = (
-    (VALIDATION_LOSS, "the study names no metric: the loss over the validation data"),
-    ("epoch_loss", "the study names no metric: the mean loss of an epoch"),
-)
+VALIDATED = "the study names no metric: the loss over the validation data"
+EPOCH_LOSS, OF_EPOCH = "epoch_loss", "the study names no metric: the mean loss of an epoch"
 LAST_RESORT = "the study names no metric: the last loss that was reported"
 SIGNAL = "the study names no metric: what policies read"
 SMOOTHED = "the study names no metric: the mean of the last tenth of the losses so far"
@@ -239,8 +237,9 @@ def front(trials: Sequence[Trial], aims: Sequence[Measure]) -> list[Trial]:
 def _measure(study: Study, names: Collection[str]) -> Measure:
     on_nan = study.stop.on_nan
     if names_its_metric(study):
-        return Measure(study.metric, study.goal, study.mode, "", on_nan)
-    for metric, reason in TELLING:
+        named = reported_as(study.metric, names)
+        return Measure(named, study.goal, study.mode, "", on_nan)
+    for metric, reason in ((validation_loss(names), VALIDATED), (EPOCH_LOSS, OF_EPOCH)):
         if metric in names:
             return Measure(metric, Goal.MINIMIZE, study.mode, reason, on_nan)
     smoothed = MetricMode.SMOOTHED if study.mode is MetricMode.LAST else study.mode
