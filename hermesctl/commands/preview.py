@@ -80,7 +80,7 @@ def preview(
 
     async def body(client: AsyncClient) -> ExitCode | None:
         told = await client.preview(prepared)
-        if words := renamed(prepared, told.submission.study):
+        if words := renamed(prepared, told.submission):
             say(f"note: {words}")
         if client.connection.address.embedded:
             for words in await untested(prepared.spec, prepared.directory):
@@ -177,9 +177,10 @@ def show_preview(
             console.print(cell(f"note: {tried.doubt}", "yellow"))
 
 
-def renamed(prepared: Prepared, study: str) -> str:
-    """What to say of a name that can't be an id as it is; empty where there is nothing."""
-    name = prepared.spec.name
-    if not study or not name or study.startswith(name):
+def renamed(prepared: Prepared, submission: Submission) -> str:
+    """What to say of a name that can't be the id as it is; empty where there is nothing."""
+    name, study = prepared.spec.name, submission.study
+    if not study or not name or study == name or submission.identical_to:
         return ""
-    return f"name {printable(name)}: the study's id is {printable(study)}"
+    taken = "it is taken, so " if study.startswith(name) else ""
+    return f"name {printable(name)}: {taken}the study's id is {printable(study)}"

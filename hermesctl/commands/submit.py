@@ -137,7 +137,7 @@ def submit(
         far.sent, far.study = _Sent.ANSWERED, submission.study
         submission = await with_doubts(prepared, submission)
         _save(save, saved, bool(env))
-        if words := renamed(prepared, submission.study):
+        if words := renamed(prepared, submission):
             say(f"note: {words}")
         if dry_run:
             show_preview(stdout(), prepared, submission, output)

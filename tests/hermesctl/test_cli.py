@@ -288,6 +288,19 @@ def test_a_name_that_can_be_no_id_is_said_to_be_another(head: FakeHead, project:
     assert "the study's id" not in hermesctl(*submit, "digits").stderr
 
 
+@pytest.mark.parametrize("command", [["submit"], ["submit", "--dry-run"], ["preview"]])
+def test_a_name_that_is_taken_is_said_to_be(
+    head: FakeHead, project: Path, command: list[str]
+) -> None:
+    head.free_id = "digits-2"
+    file = str(project / "study.yaml")
+    taken = "note: name digits: it is taken, so the study's id is digits-2"
+    assert taken in hermesctl(*command, file).stderr
+    assert taken in hermesctl(*command, file, "-o", "json").stderr
+    head.identical_to = "digits-2"
+    assert "taken" not in hermesctl("submit", file).stderr, "nothing new was begun"
+
+
 def test_follow_without_a_terminal_prints_lines_then_the_end(head: FakeHead, project: Path) -> None:
     completed, finished = pb.PUBLIC_EVENT_KIND_COMPLETED, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED
     head.events = [event(1, pb.PUBLIC_EVENT_KIND_NODE_JOINED, device="long-before")]
