@@ -67,8 +67,9 @@ def preview(
     trials now. It says what the two studies have in common. If no node can take the trials, each
     node is named with the reason.
 
-    With --try, the first trial runs for some seconds, on a device that the study could have.
-    The metrics that it reports are listed, or how it failed; then it is deleted.
+    With --try, the first trial runs for some seconds, on a device that the study could have; only
+    then does --local start a head. The metrics that it reports are listed, or how it failed; then
+    it is deleted.
 
     Example: hermesctl preview study.yaml -o wide
 
@@ -89,7 +90,7 @@ def preview(
         show_preview(stdout(), prepared, told.submission, output, told.forecast, tried)
         return ExitCode.TRIALS_FAILED if tried is not None and tried.has_failed else None
 
-    run(body, head=head, local=local)
+    run(body, head=head, local=local, starts=tries)
 
 
 def prepare(

@@ -47,11 +47,13 @@ def run(
     *,
     head: str | None,
     local: bool = False,
+    starts: bool = True,
     interrupted: Callable[[], str] | None = None,
     waiting: str = "waiting for the head",
 ) -> None:
     """Run `body` with a client and leave with its exit code.
 
+    A `local` head that does not run is started, unless `starts` is false.
     `interrupted` says, after Ctrl-C or another signal to end, what is true now; `waiting` what
     takes so long, nothing for a body that shows that itself.
     """
@@ -63,8 +65,9 @@ def run(
 
     async def with_client() -> ExitCode | None:
         client = AsyncClient(named, local=local)
+        client.local &= starts  # it would start the head by itself
         with progress(waiting):
-            if local:
+            if client.local:
                 await own_head.start(os.environ, say=say)
             async with client:
                 return await body(client)
