@@ -335,13 +335,19 @@ async def test_what_policies_will_read_instead_of_a_loss_is_told_before_it_runs(
     await node.say(report=node_pb2.Report(**run, step=1, points=points))
     await node.complete(launch, 1)
     await node.settle()
+    # It is of the study to come, whatever those before have been told to read since.
+    await head.control.SetSignal(
+        pb.SetSignalRequest(request_id="s", study="digits", signal=types.Signal(name="train_loss"))
+    )
+    await head.submit(spec(ONE, name="waiting"), program_sha256=script)
     told = (
-        "signal loss was never reported by this program (digits): policies will read {0} once a"
-        " trial has had a quantum or ended; `--set signal.name={0}` has them read it from the"
-        " first step"
+        "the study names no signal, and this program has never reported loss (digits): policies"
+        " will read {0} once a trial has had a quantum or ended; `--set signal.name={0}` has them"
+        " read it from the first step"
     )
     assert await foretold(head, script) == [told.format("train_loss")]
     assert await foretold(head, script, metric="acc") == [told.format("acc")]
+    assert await foretold(head, script, "train_loss", "acc") == []
 
 
 OTHER = "policies read loss, as the study names no signal; val_loss "

@@ -111,29 +111,35 @@ def foretold(state: State, study: Study, alike: Sequence[StudyId]) -> Pieces[lis
     """What to say of a study to come, going by what trials of those `alike` that were trained to
     their ends have reported."""
     trials: list[Trial] = []
+    before = []
     for other in alike:
         if other in state.studies:  # not removed just now
             known = yield from trials_of(state, state.studies[other])
-            trials += [trial for trial in known if trial.phase is Phase.COMPLETED]
+            known = [trial for trial in known if trial.phase is Phase.COMPLETED]
+            trials += known
+            before += [other] if known else []
     names = yield from all_reported(trials)
-    if not names:
-        return _apart(study)
-    whom = f"{', '.join(alike[:NAMED])}{' …' if len(alike) > NAMED else ''}"
-    found = []
-    never = f"was never reported by this program ({whom})"
+    whom = f"{', '.join(before[:NAMED])}{' …' if before[NAMED:] else ''}"
     ranking = measure(study, names)
     wanted = ranking.metric
+    if not names:
+        return _apart(study)
+    found = []
+    never = f"was never reported by this program ({whom})"
+    unnamed = (
+        f"the study names no signal, and this program has never reported {study.signal} ({whom})"
+    )
     if study.signal in names:
         found += [_other_metric(study, trials, whom)]
     elif (chosen := meant(state, study, names)) is not None:
         soon = f"policies will read {chosen[0]} once a trial has had a quantum or ended"
         advice = f"{_advice(study, *chosen, is_to_come=True)} has them read it from the first step"
-        found += [f"signal {study.signal} {never}: {soon}; {advice}"]
+        found += [f"{unnamed}: {soon}; {advice}"]
     elif wanted in names and not chooses_its_signal(study):
         advice = (
             f"{_advice(study, wanted, ranking.goal, is_to_come=True)} has policies read {wanted}"
         )
-        found += [f"signal {study.signal} {never}: {advice}"]
+        found += [f"{unnamed}: {advice}"]
     else:
         found += [f"signal {study.signal} {never}; {_instead(study.signal, names)}"]
     if wanted not in (study.signal, *names):
