@@ -350,6 +350,27 @@ async def test_what_policies_will_read_instead_of_a_loss_is_told_before_it_runs(
     assert await foretold(head, script, "train_loss", "acc") == []
 
 
+async def test_a_program_that_never_reported_anything_is_told_before_it_runs_again(
+    head: World, node: Node
+) -> None:
+    script, other = "a" * 64, "b" * 64
+    await head.submit(spec(ONE), program_sha256=script)
+    assert await foretold(head, script) == [], "it goes on, and may report something yet"
+    await node.complete(await node.start(), 0)
+    await node.settle()
+    told = (
+        "this program has never reported a metric (digits): nothing will rank its trials or tell"
+        " policies which to train; a program reports it by trainer_shim.log({}=...), or by"
+        " `metrics:` in the study file, from what it prints"
+    )
+    assert await foretold(head, script) == [told.format("loss")]
+    assert await foretold(head, script, metric="acc") == [told.format("acc")]
+    assert await foretold(head, other) == []
+    found = [types.MetricPattern(name="acc", pattern="accuracy so far: (.*)")]
+    answer = await head.submit(spec(ONE, metrics=found), program_sha256=script, validate_only=True)
+    assert not any("never" in note for note in answer.notes), "that may find what it prints"
+
+
 OTHER = "policies read loss, as the study names no signal; val_loss "
 ADVICE = ": `--set signal.name=val_loss` makes them read it"
 ADVICE_NOW = ": `hermesctl study signal digits val_loss` makes them read it"

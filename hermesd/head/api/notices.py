@@ -123,7 +123,8 @@ def foretold(state: State, study: Study, alike: Sequence[StudyId]) -> Pieces[lis
     ranking = measure(study, names)
     wanted = ranking.metric
     if not names:
-        return _apart(study)
+        is_mute = trials and not study.program.metrics  # what those find may be new
+        return [_mute(wanted, whom)] if is_mute else _apart(study)
     found = []
     never = f"was never reported by this program ({whom})"
     unnamed = (
@@ -164,6 +165,12 @@ def _other_metric(study: Study, trials: Sequence[Trial], before: str = "") -> st
     how = f"was reported by this program too ({before})" if before else "is reported too"
     reads = f"policies read {study.signal}, as the study names no signal"
     return f"{reads}; {other} {how}: {_advice(study, other, goal, bool(before))} makes them read it"
+
+
+def _mute(wanted: str, before: str) -> str:
+    """That the studies `before` have reported nothing at all, and how to report what ranks."""
+    nothing = "nothing will rank its trials or tell policies which to train"
+    return f"this program has never reported a metric ({before}): {nothing}; {_how(wanted)}"
 
 
 def _apart(study: Study) -> list[str]:
@@ -265,9 +272,14 @@ def _silent_metric(
     said = f"metric {wanted} {when}{others}"
     if set(names) - {study.signal}:
         return said  # it knows how to report
+    return f"{said}; {_how(wanted)}"
+
+
+def _how(wanted: str) -> str:
+    """How a program reports a metric."""
     given = f"{wanted}=..." if wanted.isidentifier() else f"{{{wanted!r}: ...}}"
     found = "or by `metrics:` in the study file, from what it prints"
-    return f"{said}; a program reports it by trainer_shim.log({given}), {found}"
+    return f"a program reports it by trainer_shim.log({given}), {found}"
 
 
 def _silent_trials(trials: Sequence[Trial], names: Sequence[str]) -> str:
