@@ -5,6 +5,7 @@ It stores nothing and starts nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,9 +37,16 @@ from hermesctl.render.replay_views import forecast_view
 from hermesctl.render.tables import cell, grid, param_text, params_text, varying
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.forecast import Forecast, policy_of
+from hermesctl.sdk.local import with_further
 from hermesctl.sdk.records import DEFAULT_POOL, Submission
 from hermesctl.study_file.load import Document, Table
-from hermesctl.study_file.submission import Prepared, from_file, open_study, options_of
+from hermesctl.study_file.submission import (
+    Prepared,
+    UnsoundStudy,
+    from_file,
+    open_study,
+    options_of,
+)
 from hermesctl.study_file.trees import spanning_decades, with_flags
 from hermesctl.terminal import say, stdout
 from hermesctl.text import count, printable
@@ -119,7 +127,10 @@ def prepare(
             options=options_of(file, document, Path.cwd()) if settings else (),
         )
         document = Document(changed, document.problems)
-    prepared = from_file(file, document, Path.cwd())
+    try:
+        prepared = from_file(file, document, Path.cwd())
+    except UnsoundStudy as error:
+        raise asyncio.run(with_further(error)) from None
     return replace(prepared, notes=(*prepared.notes, *spanning_decades(random or ())))
 
 

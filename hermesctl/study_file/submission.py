@@ -88,6 +88,14 @@ class Prepared:
         return problem.value
 
 
+class UnsoundStudy(StudyFileError):
+    """A study that is wrong by itself, whatever a head says of `sound`, what is left of it."""
+
+    def __init__(self, problems: Sequence[Problem], sound: Prepared) -> None:
+        super().__init__(sorted(problems, key=_order))
+        self.sound = sound
+
+
 def open_study(path: Path) -> Document:
     """The study that `path`, a study file or a program, stands for; a program's is bare."""
     if path.suffix in _STUDY_SUFFIXES:
@@ -171,18 +179,17 @@ def from_document(document: Document, home: Path, *others: Path) -> Prepared:
     """The study of a document found in the directory `home`; its program may instead be in one
     of `others`.
 
-    Raises StudyFileError with all problems, those of the parsing included.
+    Raises UnsoundStudy with all problems, those of the parsing included.
     """
     spec, problems, notes = build_spec(document.root)
     problems = [*document.problems, *problems]
     # Paths are compared as text from here on, which needs them without `..` and links.
     directory = _working_directory(spec, home.resolve(), others)
     problems += _checked_paths(spec, directory, document, notes)
-    if problems:
-        raise StudyFileError(sorted(problems, key=_order))
-    refused = _refusals(spec, directory)
     prepared = Prepared(spec, directory, (), document)
-    refused = prepared.located(refused)
+    if problems:
+        raise UnsoundStudy(problems, prepared)
+    refused = prepared.located(_refusals(spec, directory))
     # A script may read its options in ways that its text does not tell: only one that is almost
     # called so is certainly meant.
     misspelled = tuple(each for each in refused if each.nearest)

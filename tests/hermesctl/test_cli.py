@@ -17,10 +17,11 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from hermesctl.cli import app
-from hermesctl.errors import ExitCode, UsageError
+from hermesctl.errors import ExitCode, StudyFileError, UsageError
 from hermesctl.render import live
 from hermesctl.render.documents import best_columns
 from hermesctl.render.output import csv_text, json_line, json_text
+from hermesctl.sdk.client import Client
 from hermesctl.sdk.from_wire import record
 from hermesctl.sdk.records import Leaderboard, Trial
 from hermesctl.study_file import submission
@@ -207,6 +208,51 @@ def test_a_preview_needs_no_head(state: Path, project: Path) -> None:
     assert "run_cap: expected how many trials to draw" in wrong.stderr
     assert "schedule.policy: fifi: did you mean fifo? Expected one of" in wrong.stderr
     assert "did you mean fifo?" in wrong.stderr
+
+
+def test_what_a_head_would_refuse_is_said_with_what_is_wrong_anyhow(
+    head: FakeHead, project: Path
+) -> None:
+    file = project / "wrong.yaml"
+    wrong = (
+        "program: train.py\nmethod: random\nparameters: {lr: {min: 0.1, max: 0.2}}\n"
+        "metric: {name: acc, goal: min}\nschedule: {policy: best-first}\n"
+    )
+    file.write_text(wrong)
+    lines = [
+        f"{file}:4:27: metric.goal: min: expected one of minimize, maximize",
+        f"{file}:5:12: schedule.policy: best-first: did you mean best_first?",
+    ]
+    for command in (["submit"], ["submit", "--dry-run"], ["preview"]):
+        said = hermesctl(*command, str(file)).stderr
+        assert "run_cap: expected how many trials" in said
+        assert all(line in said for line in lines)
+    with Client() as client, pytest.raises(StudyFileError) as raised:
+        client.submit(file)
+    assert [each.field_path for each in raised.value.problems] == [
+        *("run_cap", "metric.goal", "schedule.policy")
+    ]
+    assert not head.requests
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("run_capp: 20", "did you mean run_cap?"),
+        ("run_cap: many", "run_cap: many"),
+        ("run_cap: 20\nschedule: {policy: of_our_own}\npriority: high", "priority: high"),
+        ("command: ['${envvar:HERE}', '${args}']\nrun_cap: 2\npriority: high", "priority: high"),
+    ],
+)
+def test_what_follows_from_a_mistake_and_what_a_head_may_know_is_no_further_mistake(
+    state: Path, project: Path, line: str, says: str
+) -> None:
+    file = project / "wrong.yaml"
+    file.write_text(
+        f"program: train.py\nmethod: random\nparameters: {{lr: {{min: 0.1, max: 1}}}}\n{line}\n"
+    )
+    (said,) = hermesctl("submit", str(file)).stderr.splitlines()
+    assert says in said
 
 
 def test_a_preview_imports_nothing_of_the_current_folder(
