@@ -157,12 +157,12 @@ def _one_of(dry_run: bool, tries: bool) -> None:
 
 
 def _taken(prepared: Prepared, anyway: bool) -> Prepared:
-    """The study. Raises UsageError, unless it is wanted anyway, for misspelled parameters, with
-    which no trial would get beyond its command line."""
-    if prepared.misspelled and not anyway:
-        told = "\n".join(map(str, prepared.misspelled))
+    """The study. Raises UsageError, unless it is wanted anyway, for parameters and values with
+    which trials would not get beyond their command lines."""
+    if prepared.refused and not anyway:
+        told = "\n".join(map(str, prepared.refused))
         raise UsageError(
-            f"{told}\nNothing was submitted: every trial would fail. If the program takes it all"
+            f"{told}\nNothing was submitted: trials would fail at once. If the program takes it all"
             " the same, add --yes"
         )
     return prepared

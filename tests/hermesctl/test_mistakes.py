@@ -42,6 +42,8 @@ def shortened(value: object) -> str:
         (["--grid", "lr="], "--grid lr=: expected values after `=`, for example lr=0.1,0.01"),
         (["--grid", "lr=,"], "expected values after `=`"),
         (["--grid", "lr= "], "expected values after `=`"),
+        (["--grid", "lr=0.1, "], "--grid lr=0.1, : expected a value after the last comma"),
+        (["--grid", "lr=0.1,,"], "expected a value after the last comma"),
         (["--grid", "=1"], "--grid =1: expected name=value,value"),
         (["--grid", "lr=1", "--grid", "lr=2"], "--grid lr=2: expected each name once"),
         (["--grid", "lr=1e999"], "1e999: expected a number below 1.8e308"),
