@@ -1327,13 +1327,34 @@ def test_completion_scripts_are_printed(state: Path, monkeypatch: pytest.MonkeyP
         (["trial", "fork", "digits/1", "--set", "l"], ["lr=0.1"]),
         (["study", "extend", "digits", "--set", "opt"], ["optimizer=adam"]),
         (["study", "extend", "nothing", "--set", ""], []),
+        (["submit", "train.py", "--grid", ""], ["epochs=", "lr="]),
+        (["submit", "--local", "train.py", "--grid", "lr=1,2", "--random", "e"], ["epochs="]),
+        (
+            ["submit", "train.py", "--set", "schedule.p"],
+            ["schedule.policy=", "schedule.placement="],
+        ),
+        (["verify-resume", "train.py", "--set", "ep"], ["epochs="]),
+        (["preview", "none.py", "--grid", ""], []),
+        (["submit", "--set", "stop.max_s"], ["stop.max_steps=", "stop.max_seconds="]),
+        (["study", "add", "digits", "--grid", ""], ["lr=", "optimizer="]),
+        (
+            ["study", "clone", "digits", "--set", "resources.dev"],
+            ["resources.device_kind=", "resources.devices="],
+        ),
         (["--head", "unix:/nobody", "study", "show", ""], []),
         (["study", "show", "--head", "unix:/nobody", ""], []),
     ],
 )
 def test_a_shell_completes_words_and_names(
-    head: FakeHead, monkeypatch: pytest.MonkeyPatch, words: list[str], offered: list[str]
+    head: FakeHead,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    offered: list[str],
 ) -> None:
+    monkeypatch.chdir(project)
+    takes = "p.add_argument('--lr')\np.add_argument('--epochs', '-e')\np.parse_args()\n"
+    Path("train.py").write_text(f"import argparse\np = argparse.ArgumentParser()\n{takes}")
     metrics = [pb.MetricValue(name=name, last=0.5) for name in ("val_loss", "val_acc")]
     head.add_study("digits", trial(1, metrics=metrics), trial(2))
     head.add_study("mnist")
