@@ -34,6 +34,7 @@ from hermesctl.waiting import make_room, progress
 from hermesctl.yaml_text import Data
 from hermesd.misuse import Misuse, OneLineGroup, elsewhere
 
+_SHOWN = "hermes.shown"
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 Body: TypeAlias = Callable[[AsyncClient], Awaitable[ExitCode | None]]
@@ -153,7 +154,17 @@ class NounGroup(TyperGroup):
             verb = places[0]
             return super().parse_args(ctx, [args[verb], *args[:verb], *args[verb + 1 :]])
         self._refuse_misspelled(words, ctx)
+        ctx.meta[_SHOWN] = words[0] if words else ""
         return super().parse_args(ctx, [self._verb(words), *args])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb. An id that is none may be meant as a verb, `study wait`."""
+        try:
+            return super().invoke(ctx)
+        except NotFound as error:
+            if near := elsewhere(ctx, ctx.meta.get(_SHOWN, "")):
+                raise NotFound(f"{error}; did you mean {near}?") from None
+            raise
 
     def _operands(self, args: Sequence[str]) -> list[int]:
         """Where `args` has what is neither an option nor the value of one."""

@@ -185,7 +185,10 @@ def test_a_named_pipe_is_no_study(head: FakeHead, tmp_path: Path, name: str) -> 
         (["delete", "digits"], USAGE, "did you mean hermesctl study rm?"),
         (["study", "watch", "digits"], USAGE, "study watch: expected one of ls, show, pause, "),
         (["study", "wait", "digits"], USAGE, "did you mean hermesctl status --wait?"),
-        (["wait", "digits"], USAGE, "wait: did you mean hermesctl status --wait? Expected one of"),
+        (["wait"], USAGE, "wait: expected a command; did you mean hermesctl status --wait?"),
+        (["study", "wait"], ExitCode.NOT_FOUND, "wait; did you mean hermesctl status --wait?"),
+        (["ls"], USAGE, "ls: expected a command; did you mean hermesctl study ls or trial ls or"),
+        (["ps"], USAGE, "ps: expected a command; did you mean hermesctl status or local status?"),
         (["study", "\udcff"], USAGE, "expected text in UTF-8"),
         (
             ["stauts"],
