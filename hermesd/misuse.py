@@ -37,10 +37,15 @@ _ELSEWHERE = {"--lines": "--last", "--tail": "--lines"}
 # The same of commands, one of ours with an option among them.
 _CALLED_OTHERWISE = {
     "wait": "status --wait",
+    "ps": "status",
     **dict.fromkeys(("delete", "remove"), "rm"),
     **dict.fromkeys(("cancel", "kill"), "stop"),
     **dict.fromkeys(("describe", "get", "info"), "show"),
 }
+
+
+# A verb that most nouns have, as `ls`, is meant of the first of them.
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,7 @@ def misuse_of(error: Any, words: Sequence[str]) -> Misuse:
         shown = [name for name, each in commands if not each.hidden]
         misuse = _unknown(unknown[1], "commands", shown)
         near = elsewhere(error.ctx, unknown[1])
-        return replace(misuse, nearest=near or misuse.nearest)
+        return replace(misuse, expected="a command", nearest=near) if near else misuse
     if extra := re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)$", message):
         measures = re.fullmatch(r"\w+", extra[1]) and "--metric" in _options(error)
         near = f"--metric {extra[1]}" if measures else ""
@@ -149,7 +154,7 @@ def elsewhere(ctx: Any, word: str) -> str:
         each = getattr(group, "commands", {}).get(verb)
         if each and (not option or any(option in param.opts for param in each.params)):
             found_in.append(name)
-    found = " or ".join(f"{name} {words}".strip() for name in found_in)
+    found = " or ".join(f"{name} {words}".strip() for name in found_in[:_NAMED])
     return f"{root.info_name} {found}" if found else ""
 
 

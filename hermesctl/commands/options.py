@@ -20,6 +20,8 @@ from hermesctl.sdk.address import HEAD_VARIABLE
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.records import Trial
 from hermesctl.study_file.load import INT32_MAX
+from hermesctl.study_file.schema import setting_keys
+from hermesctl.study_file.submission import open_study, options_of
 from hermesctl.yaml_text import Data
 
 _COMPLETION_PATIENCE_SECONDS = 0.0
@@ -104,6 +106,28 @@ def complete_value(ctx: typer.Context, incomplete: str) -> list[str]:
         values = {**trial.params, **values}
     found = [f"{name}={value_text(value)}" for name, value in values.items()]
     return [words for words in found if words.startswith(incomplete)]
+
+
+def complete_axis(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Options of the script before them, or hyper-parameters of the study."""
+    return [words for name in _axes(ctx) if (words := f"{name}=").startswith(incomplete)]
+
+
+def complete_setting(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The same, and keys of a study file."""
+    keys = [words for key in setting_keys() if (words := f"{key}=").startswith(incomplete)]
+    return complete_axis(ctx, incomplete) + keys
+
+
+def _axes(ctx: typer.Context) -> list[str]:
+    if all(each.name != "file" for each in ctx.command.params):
+        return list(dict.fromkeys(name for trial in _named_trials(ctx) for name in trial.params))
+    file = next((Path(words) for words in (ctx.params.get("file"), *ctx.args) if words), Path())
+    try:
+        options = options_of(file, open_study(file), Path.cwd())
+    except HermesError:
+        return []
+    return sorted(each[2:] for each in options - {"--help"} if each.startswith("--"))
 
 
 def _named_trials(ctx: typer.Context) -> list[Trial]:
@@ -286,6 +310,7 @@ GridOption: TypeAlias = Annotated[
         "--grid",
         metavar="NAME=V,V",
         help="An axis of the grid. Repeatable.",
+        autocompletion=complete_axis,
         show_default=False,
     ),
 ]
@@ -296,6 +321,7 @@ RandomOption: TypeAlias = Annotated[
         metavar="NAME=LOW..HIGH[:log]",
         help="Draw a parameter at random; with :log, each decade is equally likely. --trials says"
         " how often. Repeatable.",
+        autocompletion=complete_axis,
         show_default=False,
     ),
 ]
@@ -306,6 +332,7 @@ SetOption: TypeAlias = Annotated[
         metavar="KEY=VALUE",
         help="Set a parameter, epochs=5, or a key of the study file, schedule.policy=asha."
         " Repeatable.",
+        autocompletion=complete_setting,
         show_default=False,
     ),
 ]

@@ -5,6 +5,7 @@ It stores nothing and starts nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,9 +37,16 @@ from hermesctl.render.replay_views import forecast_view
 from hermesctl.render.tables import cell, grid, param_text, params_text, varying
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.forecast import Forecast, policy_of
+from hermesctl.sdk.local import with_further
 from hermesctl.sdk.records import DEFAULT_POOL, Submission
 from hermesctl.study_file.load import Document, Table
-from hermesctl.study_file.submission import Prepared, from_file, open_study, options_of
+from hermesctl.study_file.submission import (
+    Prepared,
+    UnsoundStudy,
+    from_file,
+    open_study,
+    options_of,
+)
 from hermesctl.study_file.trees import spanning_decades, with_flags
 from hermesctl.terminal import say, stdout
 from hermesctl.text import count, printable
@@ -67,8 +75,9 @@ def preview(
     trials now. It says what the two studies have in common. If no node can take the trials, each
     node is named with the reason.
 
-    With --try, the first trial runs for some seconds, on a device that the study could have.
-    The metrics that it reports are listed, or how it failed; then it is deleted.
+    With --try, the first trial runs for some seconds, on a device that the study could have; only
+    then does --local start a head. The metrics that it reports are listed, or how it failed; then
+    it is deleted.
 
     Example: hermesctl preview study.yaml -o wide
 
@@ -80,7 +89,7 @@ def preview(
 
     async def body(client: AsyncClient) -> ExitCode | None:
         told = await client.preview(prepared)
-        if words := renamed(prepared, told.submission.study):
+        if words := renamed(prepared, told.submission):
             say(f"note: {words}")
         if client.connection.address.embedded:
             for words in await untested(prepared.spec, prepared.directory):
@@ -89,7 +98,7 @@ def preview(
         show_preview(stdout(), prepared, told.submission, output, told.forecast, tried)
         return ExitCode.TRIALS_FAILED if tried is not None and tried.has_failed else None
 
-    run(body, head=head, local=local)
+    run(body, head=head, local=local, starts=tries)
 
 
 def prepare(
@@ -118,7 +127,10 @@ def prepare(
             options=options_of(file, document, Path.cwd()) if settings else (),
         )
         document = Document(changed, document.problems)
-    prepared = from_file(file, document, Path.cwd())
+    try:
+        prepared = from_file(file, document, Path.cwd())
+    except UnsoundStudy as error:
+        raise asyncio.run(with_further(error)) from None
     return replace(prepared, notes=(*prepared.notes, *spanning_decades(random or ())))
 
 
@@ -177,9 +189,10 @@ def show_preview(
             console.print(cell(f"note: {tried.doubt}", "yellow"))
 
 
-def renamed(prepared: Prepared, study: str) -> str:
-    """What to say of a name that can't be an id as it is; empty where there is nothing."""
-    name = prepared.spec.name
-    if not study or not name or study.startswith(name):
+def renamed(prepared: Prepared, submission: Submission) -> str:
+    """What to say of a name that can't be the id as it is; empty where there is nothing."""
+    name, study = prepared.spec.name, submission.study
+    if not study or not name or study == name or submission.identical_to:
         return ""
-    return f"name {printable(name)}: the study's id is {printable(study)}"
+    taken = "it is taken, so " if study.startswith(name) else ""
+    return f"name {printable(name)}: {taken}the study's id is {printable(study)}"

@@ -34,6 +34,7 @@ from hermesctl.waiting import make_room, progress
 from hermesctl.yaml_text import Data
 from hermesd.misuse import Misuse, OneLineGroup, elsewhere
 
+_SHOWN = "hermes.shown"
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 Body: TypeAlias = Callable[[AsyncClient], Awaitable[ExitCode | None]]
@@ -47,11 +48,13 @@ def run(
     *,
     head: str | None,
     local: bool = False,
+    starts: bool = True,
     interrupted: Callable[[], str] | None = None,
     waiting: str = "waiting for the head",
 ) -> None:
     """Run `body` with a client and leave with its exit code.
 
+    A `local` head that does not run is started, unless `starts` is false.
     `interrupted` says, after Ctrl-C or another signal to end, what is true now; `waiting` what
     takes so long, nothing for a body that shows that itself.
     """
@@ -63,8 +66,9 @@ def run(
 
     async def with_client() -> ExitCode | None:
         client = AsyncClient(named, local=local)
+        client.local &= starts  # it would start the head by itself
         with progress(waiting):
-            if local:
+            if client.local:
                 await own_head.start(os.environ, say=say)
             async with client:
                 return await body(client)
@@ -150,7 +154,17 @@ class NounGroup(TyperGroup):
             verb = places[0]
             return super().parse_args(ctx, [args[verb], *args[:verb], *args[verb + 1 :]])
         self._refuse_misspelled(words, ctx)
+        ctx.meta[_SHOWN] = words[0] if words else ""
         return super().parse_args(ctx, [self._verb(words), *args])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb. An id that is none may be meant as a verb, `study wait`."""
+        try:
+            return super().invoke(ctx)
+        except NotFound as error:
+            if near := elsewhere(ctx, ctx.meta.get(_SHOWN, "")):
+                raise NotFound(f"{error}; did you mean {near}?") from None
+            raise
 
     def _operands(self, args: Sequence[str]) -> list[int]:
         """Where `args` has what is neither an option nor the value of one."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -87,13 +88,10 @@ def submit(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Show the trials until the study has finished.")
     ] = False,
-    wait: Annotated[
-        bool,
-        typer.Option("--wait", help="Wait for the study to finish."),
-    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the study to finish.")] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Only check and expand it; needs no head."),
+        typer.Option("--dry-run", help="Only check and expand it; needs no head and starts none."),
     ] = False,
     tries: TryOption = False,
     again: AgainOption = False,
@@ -118,8 +116,9 @@ def submit(
     """
     _one_of(dry_run, tries)
     axes = {"grid": grid, "random": random, "settings": settings}
-    far = _Progress(local)
-    with saying_if_interrupted(lambda: _interrupted(far)):
+    far = _Progress(local and not dry_run)
+    interrupted = partial(_interrupted, far)
+    with saying_if_interrupted(interrupted):
         prepared = prepare(file, **axes, trials=trials, metric=metric, name=name, pool=pool)
         prepared, saved = _saving(save, _taken(prepared, dry_run or yes), yes)
         environment = _environment(env or [])
@@ -137,7 +136,7 @@ def submit(
         far.sent, far.study = _Sent.ANSWERED, submission.study
         submission = await with_doubts(prepared, submission)
         _save(save, saved, bool(env))
-        if words := renamed(prepared, submission.study):
+        if words := renamed(prepared, submission):
             say(f"note: {words}")
         if dry_run:
             show_preview(stdout(), prepared, submission, output)
@@ -147,7 +146,7 @@ def submit(
             return await _report(client, submission, output, wait=wait or follow)
         return _ended(await _watch(client, submission, before if follow else None, wait), local)
 
-    run(body, head=head, local=local, interrupted=lambda: _interrupted(far), waiting="")
+    run(body, head=head, local=local, starts=not dry_run, interrupted=interrupted, waiting="")
 
 
 def _one_of(dry_run: bool, tries: bool) -> None:
@@ -158,12 +157,12 @@ def _one_of(dry_run: bool, tries: bool) -> None:
 
 
 def _taken(prepared: Prepared, anyway: bool) -> Prepared:
-    """The study. Raises UsageError, unless it is wanted anyway, for misspelled parameters, with
-    which no trial would get beyond its command line."""
-    if prepared.misspelled and not anyway:
-        told = "\n".join(map(str, prepared.misspelled))
+    """The study. Raises UsageError, unless it is wanted anyway, for parameters and values with
+    which trials would not get beyond their command lines."""
+    if prepared.refused and not anyway:
+        told = "\n".join(map(str, prepared.refused))
         raise UsageError(
-            f"{told}\nNothing was submitted: every trial would fail. If the program takes it all"
+            f"{told}\nNothing was submitted: trials would fail at once. If the program takes it all"
             " the same, add --yes"
         )
     return prepared

@@ -35,7 +35,7 @@ from hermesctl.sdk.follow import (
 from hermesctl.sdk.forecast import Forecast, Preview, forecast, policy_of, with_doubts
 from hermesctl.sdk.from_wire import enum_word, leaderboard, record
 from hermesctl.sdk.likeness import program, ran_meanwhile, signal_of
-from hermesctl.sdk.local import expanded
+from hermesctl.sdk.local import expanded, with_further
 from hermesctl.sdk.records import (
     ChangedTrials,
     Curve,
@@ -79,6 +79,7 @@ from hermesctl.study_file.load import NO_NUL, Document
 from hermesctl.study_file.snapshot import CodeSnapshot, snapshot
 from hermesctl.study_file.submission import (
     Prepared,
+    UnsoundStudy,
     from_changed_spec,
     from_data,
     from_file,
@@ -603,7 +604,7 @@ class AsyncClient:
             SnapshotError: the program's folder can't be sent.
             Refused: the head does not accept it now.
         """
-        prepared = _prepared(study, path_of("directory", directory or ".").absolute())
+        prepared = await _prepared(study, path_of("directory", directory or ".").absolute())
         if dry_run:
             submission, _ = await self._checked(prepared, environment, again=again)
             return submission
@@ -658,7 +659,7 @@ class AsyncClient:
             StudyFileError: it is not a valid study.
             SnapshotError: the program's folder can't be sent.
         """
-        prepared = _prepared(study, path_of("directory", directory or ".").absolute())
+        prepared = await _prepared(study, path_of("directory", directory or ".").absolute())
         submission, by_head = await self._checked(prepared, environment)
         policy = policy_of(prepared, submission)
         if by_head:
@@ -1322,7 +1323,15 @@ def _changed(original: Study, changes: Mapping[str, object]) -> Prepared:
     return from_changed_spec(Document(tree, ()), Path(original.submit_directory))
 
 
-def _prepared(study: StudySource, directory: Path) -> Prepared:
+async def _prepared(study: StudySource, directory: Path) -> Prepared:
+    """Raises StudyFileError with all that this machine finds wrong."""
+    try:
+        return _read(study, directory)
+    except UnsoundStudy as error:
+        raise await with_further(error) from None
+
+
+def _read(study: StudySource, directory: Path) -> Prepared:
     match study:
         case Prepared():
             return study

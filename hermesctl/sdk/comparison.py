@@ -148,7 +148,8 @@ def _at(places: Sequence[float], values: Sequence[float], place: float) -> float
 
 def _differences(studies: Sequence[Study]) -> dict[str, tuple[Data, ...]]:
     files = [
-        {**dict(_flat(study.spec, "")), "code": study.code_sha256[:12] or None} for study in studies
+        {**dict(_flat(_written_out(study.spec), "")), "code": study.code_sha256[:12] or None}
+        for study in studies
     ]
     keys = dict.fromkeys(key for file in files for key in file)
     found = {key: tuple(file.get(key) for file in files) for key in keys}
@@ -157,6 +158,15 @@ def _differences(studies: Sequence[Study]) -> dict[str, tuple[Data, ...]]:
         for key, values in found.items()
         if key.partition(".")[0] not in _NAMES and any(value != values[0] for value in values)
     }
+
+
+def _written_out(spec: Mapping[str, Data]) -> dict[str, Data]:
+    """A spec with what a study file may leave out of its signal and its metric, and which those
+    have that were chosen later."""
+    metric = spec.get("metric")
+    named = metric if isinstance(metric, Mapping) else {"name": metric}
+    whole: dict[str, Data] = {"goal": "minimize", "mode": "last", **named}
+    return {**spec, "signal": signal_of(spec)._asdict(), **({"metric": whole} if metric else {})}
 
 
 def _flat(data: Mapping[str, Data], path: str) -> Iterator[tuple[str, Data]]:

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from hermesctl.errors import HermesError, Refused, Unreachable, UsageError
+from hermesctl.errors import HermesError, Refused, StudyFileError, Unreachable, UsageError
 from hermesctl.invocation import command
 from hermesctl.sdk.address import embedded_head, embedded_process, short_state_directory
 from hermesctl.sdk.connection import Connection, problems_of
+from hermesctl.study_file.submission import UnsoundStudy
 from hermesctl.text import printable, size
 from hermesd import children
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -294,3 +295,35 @@ async def expanded(request: pb.SubmitStudyRequest) -> pb.SubmitStudyResponse:
             f"the study cannot be expanded (exit code {process.returncode}):\n{words}"
         )
     return pb.SubmitStudyResponse.FromString(answer)
+
+
+# What says which other keys a study needs: without it a head would miss some that nobody left out.
+_NEEDED_FIRST = {"", "method", "parameters", "program", "search"}
+# A head may have policies that this machine has not.
+_ITS_OWN = ("schedule.policy", "schedule.placement")
+
+
+async def with_further(error: UnsoundStudy) -> StudyFileError:
+    """The error with what a head would refuse besides, so that all is mended in one go."""
+    broken = {_key(each.field_path) for each in error.problems}
+    broken |= {_key(each.nearest) for each in error.problems if each.nearest}
+    if broken & _NEEDED_FIRST:
+        return error
+    try:
+        await expanded(pb.SubmitStudyRequest(spec=error.sound.spec))
+    except HermesError as refused:
+        problems = refused.problems if isinstance(refused, UsageError) else ()
+        further = [
+            each
+            for each in error.sound.located(problems)
+            # What the command lacks, --env may give.
+            if _key(each.field_path) not in {*broken, "command"}
+            and (each.nearest or each.field_path not in _ITS_OWN)
+        ]
+        return UnsoundStudy([*error.problems, *further], error.sound)
+    return error
+
+
+def _key(field_path: str) -> str:
+    """The key of a study file below which a path begins."""
+    return field_path.partition(".")[0].partition("[")[0]

@@ -13,7 +13,7 @@ All problems are collected, each with its place, what is allowed and the nearest
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -149,6 +149,17 @@ def build_parameters(axes: Table) -> tuple[list[Parameter], list[Problem]]:
     field = _fields(spec)["parameters"]
     builder.repeated(spec, field, Table(entries, axes.place), "parameters")
     return list(spec.parameters), builder.problems
+
+
+def setting_keys() -> Iterator[str]:
+    """All that a study file may set, with dots, but what goes by names that its author gives."""
+    for key in _fields(StudySpec()).values():
+        if key.message_type is None:
+            yield key.name
+        elif not key.is_repeated:
+            names = key.message_type.fields_by_name
+            ends = {f"{MOST}{name}" for name in names}  # of a range, which is one setting
+            yield from (f"{key.name}.{name}" for name in names if name not in ends)
 
 
 def range_path(field_path: str) -> str:

@@ -8,8 +8,8 @@ options.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hermesctl.errors import Problem
@@ -19,6 +19,7 @@ from hermesctl.text import nearest, printable
 
 _SOURCE_BYTES_MAX = 1 << 20
 _NAMED_MAX = 8
+_NUMBERS: Mapping[str, type[int | float]] = {"int": int, "float": float}
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # With these a parser knows options that its source doesn't name, or goes on with unknown ones.
@@ -60,10 +61,20 @@ class ScriptOptions:
     required: tuple[frozenset[str], ...] = ()
     #: Whether the first letters of an option are enough.
     abbreviates: bool = False
+    #: Of the options that are read as a number: as which kind.
+    numbers: Mapping[str, type[int | float]] = field(default_factory=dict)
 
     def takes(self, name: str) -> bool:
         """Whether `--name=value` is understood."""
         return self.gives(name, self.accepted)
+
+    def reads(self, name: str, text: str) -> bool:
+        """Whether a value is understood, as far as can be told."""
+        try:
+            self.numbers.get(f"--{name}", str)(text)
+        except ValueError:
+            return False
+        return True
 
     def gives(self, name: str, spellings: frozenset[str]) -> bool:
         """Whether `--name=value` may mean one of these."""
@@ -73,8 +84,11 @@ class ScriptOptions:
         )
 
 
-def refusals(script: Path, names: Iterable[str]) -> list[Problem]:
-    """What a script refuses if it gets `--name=value` for each of `names` and nothing else."""
+def refusals(
+    script: Path, names: Iterable[str], values: Iterable[tuple[str, str, str]] = ()
+) -> list[Problem]:
+    """What a script refuses if it gets `--name=value` for each of `names` and nothing else; each
+    of `values` is the path of a field, the name, and the text that it gives."""
     given, file = list(names), printable(script.name)
     options = read_options(script)
     if options is None:
@@ -85,6 +99,13 @@ def refusals(script: Path, names: Iterable[str]) -> list[Problem]:
             wanted = max(spellings, key=len)
             how = f" (`--set parameters.{wanted[2:]}.value=...`)" if wanted.startswith("--") else ""
             found.append(Problem(f"{wanted}, which {file} requires{how}", "parameters"))
+    for path, name, text in values:
+        if not options.reads(name, text):
+            kind = options.numbers[f"--{name}"]
+            what = "a whole number" if kind is int else "a number"
+            found.append(
+                Problem(f"{what}, as {file} reads --{name} by {kind.__name__}", path, text)
+            )
     return found
 
 
@@ -168,16 +189,32 @@ def _argparse(script: _Script) -> ScriptOptions | None:
     _parses_command_line(script, parses[0])
     accepted: set[str] = set()
     required = []
+    kinds: dict[str, type[int | float] | None] = {}
     if _constant(_keywords(parser).get("add_help"), True):
         accepted |= {"-h", "--help"}
     for call in calls:
         if _name_of(call.func) == "add_argument":
             spellings, must = _argument(call)
+            kind = _number_kind(script, call)
+            # One that is added in two places may be either.
+            kinds |= {each: None if each in kinds else kind for each in spellings}
             accepted |= {each for each in spellings if each.startswith("-")}
             if must and call in uses and script.stands_plainly(call, beside=parser):
                 required.append(spellings)
     abbreviates = _constant(_keywords(parser).get("allow_abbrev"), True)
-    return ScriptOptions(frozenset(accepted), tuple(required), bool(abbreviates))
+    numbers = {each: kind for each, kind in kinds.items() if kind is not None}
+    return ScriptOptions(frozenset(accepted), tuple(required), bool(abbreviates), numbers)
+
+
+def _number_kind(script: _Script, call: ast.Call) -> type[int | float] | None:
+    """As what number the one value of an option is read; None where that is not told."""
+    keywords = _keywords(call)
+    kind = keywords.get("type")
+    name = _name_of(kind)
+    is_builtin = isinstance(kind, ast.Name) and not script.stores(name)
+    if not is_builtin or keywords.keys() & {"nargs", "action"}:
+        return None
+    return _NUMBERS.get(name)
 
 
 def _argument(call: ast.Call) -> tuple[frozenset[str], bool]:
@@ -278,6 +315,7 @@ def _click(script: _Script) -> ScriptOptions | None:
     if not any(script.runs(call) for call in starts):
         raise _Unsure
     accepted, required = {"--help"}, []
+    numbers: dict[str, type[int | float]] = {}
     for decorator in command.decorator_list:
         origin = script.origin(decorator.func) if isinstance(decorator, ast.Call) else ""
         name = origin.removeprefix("click.")
@@ -294,12 +332,14 @@ def _click(script: _Script) -> ScriptOptions | None:
             if not spellings:
                 raise _Unsure
             accepted |= spellings
+            if kind := _number_kind(script, decorator):
+                numbers |= dict.fromkeys(spellings, kind)
         else:
             spellings = {*words}
             must = must and "nargs" not in keywords and "default" not in keywords
         if must and name != "command" and not keywords.keys() & {"default", "prompt", "envvar"}:
             required.append(frozenset(spellings))
-    return ScriptOptions(frozenset(accepted), tuple(required))
+    return ScriptOptions(frozenset(accepted), tuple(required), numbers=numbers)
 
 
 def _calls_of_command(script: _Script, command: _Function) -> list[ast.Call]:
@@ -341,7 +381,16 @@ def _typer(script: _Script) -> ScriptOptions | None:
     accepted = {"--help", *(f"--{each}" for each in names.values()), *(f"--no-{f}" for f in flags)}
     needed = [each.arg for each in arguments.args[:without]]
     required = [frozenset({arg.upper()}) for arg in needed if not words[arg] & {"Optional", "None"}]
-    return ScriptOptions(frozenset(accepted), tuple(required))
+    kinds = {
+        f"--{name}": words[arg] - {"Optional", "None", "typing"} for arg, name in names.items()
+    }
+    numbers = {
+        option: kind
+        for option, said in kinds.items()
+        for name, kind in _NUMBERS.items()
+        if said == {name} and not script.stores(name)
+    }
+    return ScriptOptions(frozenset(accepted), tuple(required), numbers=numbers)
 
 
 def _is_plain(node: ast.expr) -> bool:

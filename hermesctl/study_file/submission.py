@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from hermesctl.study_file.regular_files import kind_of, near_file, open_regular
 from hermesctl.study_file.schema import ENUM_ALIASES, build_spec, range_path
 from hermesctl.study_file.script_options import read_options, refusals, unknown_options
 from hermesctl.study_file.trees import tree_of
+from hermesctl.study_file.write import value_data
 from hermesctl.text import nearest, printable
 from hermesd.pb.hermes.v1.types_pb2 import SearchMethod, Share, StudySpec
 
@@ -60,9 +61,9 @@ class Prepared:
     document: Document
     #: The files that it was read from or is written to.
     own_files: tuple[Path, ...] = ()
-    #: Parameters that its program does not take, but for an option that is almost called so. The
-    #: notes have them too.
-    misspelled: tuple[Problem, ...] = ()
+    #: What its program certainly refuses: a parameter that is almost called like an option, and a
+    #: value that an option is not read from. The notes have them too.
+    refused: tuple[Problem, ...] = ()
 
     def located(self, problems: Sequence[Problem]) -> list[Problem]:
         """The head's problems with the lines of the file that they are about."""
@@ -86,6 +87,14 @@ class Prepared:
                 word = entry.node.text
                 return word if ENUM_ALIASES.get(word) == problem.value else problem.value
         return problem.value
+
+
+class UnsoundStudy(StudyFileError):
+    """A study that is wrong by itself, whatever a head says of `sound`, what is left of it."""
+
+    def __init__(self, problems: Sequence[Problem], sound: Prepared) -> None:
+        super().__init__(sorted(problems, key=_order))
+        self.sound = sound
 
 
 def open_study(path: Path) -> Document:
@@ -171,22 +180,21 @@ def from_document(document: Document, home: Path, *others: Path) -> Prepared:
     """The study of a document found in the directory `home`; its program may instead be in one
     of `others`.
 
-    Raises StudyFileError with all problems, those of the parsing included.
+    Raises UnsoundStudy with all problems, those of the parsing included.
     """
     spec, problems, notes = build_spec(document.root)
     problems = [*document.problems, *problems]
     # Paths are compared as text from here on, which needs them without `..` and links.
     directory = _working_directory(spec, home.resolve(), others)
     problems += _checked_paths(spec, directory, document, notes)
-    if problems:
-        raise StudyFileError(sorted(problems, key=_order))
-    refused = _refusals(spec, directory)
     prepared = Prepared(spec, directory, (), document)
-    refused = prepared.located(refused)
+    if problems:
+        raise UnsoundStudy(problems, prepared)
+    refused = prepared.located(_refusals(spec, directory))
     # A script may read its options in ways that its text does not tell: only one that is almost
     # called so is certainly meant.
-    misspelled = tuple(each for each in refused if each.nearest)
-    return replace(prepared, notes=(*notes, *map(str, refused)), misspelled=misspelled)
+    certainly = tuple(each for each in refused if each.nearest or each.value)
+    return replace(prepared, notes=(*notes, *map(str, refused)), refused=certainly)
 
 
 def _refusals(spec: StudySpec, directory: Path) -> list[Problem]:
@@ -197,7 +205,21 @@ def _refusals(spec: StudySpec, directory: Path) -> list[Problem]:
     if any(each.parameters or each.HasField("sequence") for each in spec.parameters):
         return []
     names = [each.name for each in spec.parameters]
-    return refusals(directory / spec.program, names)
+    return refusals(directory / spec.program, names, _texts(spec))
+
+
+def _texts(spec: StudySpec) -> Iterator[tuple[str, str, str]]:
+    """What the program gets for its parameters, where that is listed: the path of the field, the
+    name and the text. Without `true` and `false`, which may be flags."""
+    for each in spec.parameters:
+        listed = [(f"values[{at}]", value) for at, value in enumerate(each.values)]
+        if each.HasField("value"):
+            listed.append(("value", each.value))
+        for key, value in listed:
+            data = value_data(value)
+            if not isinstance(data, bool):
+                path, text = f"parameters.{each.name}.{key}", str(data)
+                yield path, each.name, text
 
 
 def unknown_arguments(

@@ -323,6 +323,8 @@ def _axis(flag: str) -> tuple[str, Table]:
         raise UsageError(
             f"{place}: expected values after `=`, for example {printable(key)}=0.1,0.01"
         )
+    if text.rstrip().endswith(","):
+        raise UsageError(f"{place}: expected a value after the last comma")
     values = parse_value(f"[{text}]", place.source)
     items = values.items if isinstance(values, Items) else ()
     for each in items:

@@ -351,13 +351,40 @@ async def test_what_policies_will_read_instead_of_a_loss_is_told_before_it_runs(
     await node.say(report=node_pb2.Report(**run, step=1, points=points))
     await node.complete(launch, 1)
     await node.settle()
+    # It is of the study to come, whatever those before have been told to read since.
+    await head.control.SetSignal(
+        pb.SetSignalRequest(request_id="s", study="digits", signal=types.Signal(name="train_loss"))
+    )
+    await head.submit(spec(ONE, name="waiting"), program_sha256=script)
     told = (
-        "signal loss was never reported by this program (digits): policies will read {0} once a"
-        " trial has had a quantum or ended; `--set signal.name={0}` has them read it from the"
-        " first step"
+        "the study names no signal, and this program has never reported loss (digits): policies"
+        " will read {0} once a trial has had a quantum or ended; `--set signal.name={0}` has them"
+        " read it from the first step"
     )
     assert await foretold(head, script) == [told.format("train_loss")]
     assert await foretold(head, script, metric="acc") == [told.format("acc")]
+    assert await foretold(head, script, "train_loss", "acc") == []
+
+
+async def test_a_program_that_never_reported_anything_is_told_before_it_runs_again(
+    head: World, node: Node
+) -> None:
+    script, other = "a" * 64, "b" * 64
+    await head.submit(spec(ONE), program_sha256=script)
+    assert await foretold(head, script) == [], "it goes on, and may report something yet"
+    await node.complete(await node.start(), 0)
+    await node.settle()
+    told = (
+        "this program has never reported a metric (digits): nothing will rank its trials or tell"
+        " policies which to train; a program reports it by trainer_shim.log({}=...), or by"
+        " `metrics:` in the study file, from what it prints"
+    )
+    assert await foretold(head, script) == [told.format("loss")]
+    assert await foretold(head, script, metric="acc") == [told.format("acc")]
+    assert await foretold(head, other) == []
+    found = [types.MetricPattern(name="acc", pattern="accuracy so far: (.*)")]
+    answer = await head.submit(spec(ONE, metrics=found), program_sha256=script, validate_only=True)
+    assert not any("never" in note for note in answer.notes), "that may find what it prints"
 
 
 OTHER = "policies read loss, as the study names no signal; val_loss "

@@ -339,6 +339,26 @@ async def while_reading(head: World, deed: Callable[[], Awaitable[object]]) -> A
         yield
 
 
+async def test_a_signal_that_a_study_file_names_ranks_where_no_metric_is_named(
+    head: World, node: Node
+) -> None:
+    """Else who has policies read the only loss from the first step would have no ranks."""
+    signal = types.Signal(name="acc", goal=types.GOAL_MAXIMIZE)
+    await head.submit(spec({"lr": {"value": 0.1}}, signal=signal))
+
+    async def shown() -> pb.Study:
+        await node.settle()
+        return (await head.control.GetStudy(pb.GetStudyRequest(study="digits"))).study
+
+    launch = await node.start()
+    await report(node, launch, 1, acc=0.5)
+    study = await shown()
+    assert (study.ranking.metric.name, study.ranking.metric.goal) == ("acc", signal.goal)
+    assert (study.best_trial, study.notices) == (launch.trial, [])
+    await report(node, launch, 2, loss=0.25)
+    assert (await shown()).ranking.metric.name == "loss"
+
+
 async def test_what_is_reported_while_the_curves_are_read_is_in_them(
     head: World, node: Node, looking: Signals
 ) -> None:

@@ -63,6 +63,7 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         self.nodes = [pb.Node(id="box", connected=True)]
         self.version = client_version()
         self.identical_to = ""
+        self.free_id = "digits"  # what the next study is called
         self.why = "it waits for cpu/0"
         self.submitted: dict[str, Any] = {}  # more of what a submitted study is
         self.then: list[pb.PublicEvent] = []  # what happens right after a submit
@@ -127,12 +128,12 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         await self._begin(request, context)
         trials = [trial(1), trial(2)]
         if request.validate_only:
-            return pb.SubmitStudyResponse(trials=trials)
+            return pb.SubmitStudyResponse(study=self.free_id, trials=trials)
         if self.identical_to and not request.again:
             return pb.SubmitStudyResponse(identical_to=self.identical_to)
-        self.add_study("digits", *trials, **self.submitted)
+        self.add_study(self.free_id, *trials, **self.submitted)
         self.events += self.then
-        return pb.SubmitStudyResponse(study="digits", trials=trials, notes=["a note"])
+        return pb.SubmitStudyResponse(study=self.free_id, trials=trials, notes=["a note"])
 
     async def GetStudy(self, request: Any, context: Any) -> pb.GetStudyResponse:
         await self._begin(request, context)

@@ -17,10 +17,11 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from hermesctl.cli import app
-from hermesctl.errors import ExitCode, UsageError
+from hermesctl.errors import ExitCode, StudyFileError, UsageError
 from hermesctl.render import live
 from hermesctl.render.documents import best_columns
 from hermesctl.render.output import csv_text, json_line, json_text
+from hermesctl.sdk.client import Client
 from hermesctl.sdk.from_wire import record
 from hermesctl.sdk.records import Leaderboard, Trial
 from hermesctl.study_file import submission
@@ -209,6 +210,51 @@ def test_a_preview_needs_no_head(state: Path, project: Path) -> None:
     assert "did you mean fifo?" in wrong.stderr
 
 
+def test_what_a_head_would_refuse_is_said_with_what_is_wrong_anyhow(
+    head: FakeHead, project: Path
+) -> None:
+    file = project / "wrong.yaml"
+    wrong = (
+        "program: train.py\nmethod: random\nparameters: {lr: {min: 0.1, max: 0.2}}\n"
+        "metric: {name: acc, goal: min}\nschedule: {policy: best-first}\n"
+    )
+    file.write_text(wrong)
+    lines = [
+        f"{file}:4:27: metric.goal: min: expected one of minimize, maximize",
+        f"{file}:5:12: schedule.policy: best-first: did you mean best_first?",
+    ]
+    for command in (["submit"], ["submit", "--dry-run"], ["preview"]):
+        said = hermesctl(*command, str(file)).stderr
+        assert "run_cap: expected how many trials" in said
+        assert all(line in said for line in lines)
+    with Client() as client, pytest.raises(StudyFileError) as raised:
+        client.submit(file)
+    assert [each.field_path for each in raised.value.problems] == [
+        *("run_cap", "metric.goal", "schedule.policy")
+    ]
+    assert not head.requests
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("run_capp: 20", "did you mean run_cap?"),
+        ("run_cap: many", "run_cap: many"),
+        ("run_cap: 20\nschedule: {policy: of_our_own}\npriority: high", "priority: high"),
+        ("command: ['${envvar:HERE}', '${args}']\nrun_cap: 2\npriority: high", "priority: high"),
+    ],
+)
+def test_what_follows_from_a_mistake_and_what_a_head_may_know_is_no_further_mistake(
+    state: Path, project: Path, line: str, says: str
+) -> None:
+    file = project / "wrong.yaml"
+    file.write_text(
+        f"program: train.py\nmethod: random\nparameters: {{lr: {{min: 0.1, max: 1}}}}\n{line}\n"
+    )
+    (said,) = hermesctl("submit", str(file)).stderr.splitlines()
+    assert says in said
+
+
 def test_a_preview_imports_nothing_of_the_current_folder(
     state: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +332,19 @@ def test_a_name_that_can_be_no_id_is_said_to_be_another(head: FakeHead, project:
     said = hermesctl(*submit, "dig/its").stderr
     assert "note: name dig/its: the study's id is digits" in said
     assert "the study's id" not in hermesctl(*submit, "digits").stderr
+
+
+@pytest.mark.parametrize("command", [["submit"], ["submit", "--dry-run"], ["preview"]])
+def test_a_name_that_is_taken_is_said_to_be(
+    head: FakeHead, project: Path, command: list[str]
+) -> None:
+    head.free_id = "digits-2"
+    file = str(project / "study.yaml")
+    taken = "note: name digits: it is taken, so the study's id is digits-2"
+    assert taken in hermesctl(*command, file).stderr
+    assert taken in hermesctl(*command, file, "-o", "json").stderr
+    head.identical_to = "digits-2"
+    assert "taken" not in hermesctl("submit", file).stderr, "nothing new was begun"
 
 
 def test_follow_without_a_terminal_prints_lines_then_the_end(head: FakeHead, project: Path) -> None:
@@ -1268,13 +1327,34 @@ def test_completion_scripts_are_printed(state: Path, monkeypatch: pytest.MonkeyP
         (["trial", "fork", "digits/1", "--set", "l"], ["lr=0.1"]),
         (["study", "extend", "digits", "--set", "opt"], ["optimizer=adam"]),
         (["study", "extend", "nothing", "--set", ""], []),
+        (["submit", "train.py", "--grid", ""], ["epochs=", "lr="]),
+        (["submit", "--local", "train.py", "--grid", "lr=1,2", "--random", "e"], ["epochs="]),
+        (
+            ["submit", "train.py", "--set", "schedule.p"],
+            ["schedule.policy=", "schedule.placement="],
+        ),
+        (["verify-resume", "train.py", "--set", "ep"], ["epochs="]),
+        (["preview", "none.py", "--grid", ""], []),
+        (["submit", "--set", "stop.max_s"], ["stop.max_steps=", "stop.max_seconds="]),
+        (["study", "add", "digits", "--grid", ""], ["lr=", "optimizer="]),
+        (
+            ["study", "clone", "digits", "--set", "resources.dev"],
+            ["resources.device_kind=", "resources.devices="],
+        ),
         (["--head", "unix:/nobody", "study", "show", ""], []),
         (["study", "show", "--head", "unix:/nobody", ""], []),
     ],
 )
 def test_a_shell_completes_words_and_names(
-    head: FakeHead, monkeypatch: pytest.MonkeyPatch, words: list[str], offered: list[str]
+    head: FakeHead,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    offered: list[str],
 ) -> None:
+    monkeypatch.chdir(project)
+    takes = "p.add_argument('--lr')\np.add_argument('--epochs', '-e')\np.parse_args()\n"
+    Path("train.py").write_text(f"import argparse\np = argparse.ArgumentParser()\n{takes}")
     metrics = [pb.MetricValue(name=name, last=0.5) for name in ("val_loss", "val_acc")]
     head.add_study("digits", trial(1, metrics=metrics), trial(2))
     head.add_study("mnist")

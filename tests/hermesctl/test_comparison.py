@@ -94,6 +94,25 @@ def test_what_differs_is_named_by_its_key() -> None:
     }
 
 
+def differences(one: types.StudySpec, other: types.StudySpec) -> Mapping[str, object]:
+    return compared([trace("a", {}, message=one), trace("b", {}, message=other)]).differences
+
+
+def test_what_was_chosen_later_is_no_other_choice_than_the_same_one_at_submission() -> None:
+    by_name = spec(metric=types.Metric(name="acc"), signal=types.Signal(name="val_loss"))
+    low = {"goal": types.GOAL_MINIMIZE}
+    metric = types.Metric(name="acc", mode=types.METRIC_MODE_LAST, **low)
+    chosen = spec(metric=metric, signal=types.Signal(name="val_loss", **low))
+    assert differences(by_name, chosen) == {}
+    silent, loss = spec(), spec(signal=types.Signal(name="loss", **low))
+    assert differences(silent, loss) == {}
+    up = spec(signal=types.Signal(name="acc", goal=types.GOAL_MAXIMIZE))
+    assert differences(silent, up) == {
+        "signal.name": ("loss", "acc"),
+        "signal.goal": ("minimize", "maximize"),
+    }
+
+
 def test_a_comparison_is_shown_whatever_is_known() -> None:
     text = StringIO()
     nothing = StudyTrace(

@@ -69,6 +69,19 @@ async def test_it_is_started_once_found_again_and_stopped(
     assert (found.answers, found.pid) == (False, None)
 
 
+def test_looking_at_what_a_study_would_be_starts_nothing(
+    spawned: list[subprocess.Popen[bytes]], state: Path, project: Path
+) -> None:
+    for words in (["submit", "--dry-run"], ["preview"]):
+        told = CliRunner().invoke(app, [*words, str(project / "study.yaml"), "--local"])
+        assert told.exit_code == 0, told.output
+        assert "2 trials, policy best_first" in told.stdout
+        assert "checked without one" in told.stderr
+    assert not spawned
+    CliRunner().invoke(app, ["preview", str(project / "study.yaml"), "--local", "--try"])
+    assert len(spawned) == 1, "a trial takes a node"
+
+
 async def test_a_start_is_over_when_the_node_is_there(
     spawned: list[subprocess.Popen[bytes]], state: Path
 ) -> None:

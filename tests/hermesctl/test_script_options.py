@@ -77,8 +77,8 @@ def _script(folder: Path, text: str) -> Path:
     return script
 
 
-def _refuses(text: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the script itself says that it doesn't know an option."""
+def _said(text: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the script itself says."""
     monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
     said = io.StringIO()
     with (
@@ -87,7 +87,7 @@ def _refuses(text: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -
         contextlib.suppress(SystemExit),
     ):
         exec(compile(text, "train.py", "exec"), {"__name__": "__main__"})
-    return any(w in said.getvalue() for w in ("unrecognized arguments", "No such option"))
+    return said.getvalue()
 
 
 @pytest.mark.parametrize("text", [ARGPARSE, CLICK, TYPER], ids=["argparse", "click", "typer"])
@@ -101,7 +101,8 @@ def test_what_is_read_off_a_script_is_what_it_takes(
     options = read_options(_script(tmp_path, text))
     assert options is not None
     value = {"amp": "", "no-amp": "", "layers": "=2", "batch": "=8"}.get(name, "=0.5")
-    refuses = _refuses(text, [f"--{name}{value}"], monkeypatch)
+    said = _said(text, [f"--{name}{value}"], monkeypatch)
+    refuses = any(words in said for words in ("unrecognized arguments", "No such option"))
     assert options.takes(name) is not refuses
 
 
@@ -118,6 +119,47 @@ def test_a_refusal_names_what_was_meant_or_what_there_is(tmp_path: Path) -> None
         "parameters.momentum: expected an option of train.py (--amp, --batch_size, --layers,"
         " --learning-rate, --lr, --no-amp)"
     ]
+
+
+@pytest.mark.parametrize("text", [ARGPARSE, CLICK, TYPER], ids=["argparse", "click", "typer"])
+@pytest.mark.parametrize("value", ["0.1", "5", "1e-3", " 1", "nan", "abc", "", "0,1", "[1, 2]"])
+def test_a_value_that_is_no_number_is_refused_as_the_script_does(
+    text: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = read_options(_script(tmp_path, text))
+    assert options is not None
+    said = _said(text, [f"--learning-rate={value}"], monkeypatch)
+    said = " ".join(said.replace("│", " ").split())  # Typer puts it into a frame
+    its_words = ("invalid float value", "not a valid float", "should be a valid number")
+    refuses = any(words in said for words in its_words)
+    assert options.reads("learning-rate", value) is not refuses
+
+
+def test_a_refused_value_is_told_with_what_the_option_is_read_by(tmp_path: Path) -> None:
+    script = _script(tmp_path, ARGPARSE)
+    values = [("parameters.layers.values[1]", "layers", "2.0"), ("p", "learning-rate", "abc")]
+    assert list(map(str, refusals(script, [], values))) == [
+        "parameters.layers.values[1]: 2.0: expected a whole number, as train.py reads --layers by"
+        " int",
+        "p: abc: expected a number, as train.py reads --learning-rate by float",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _around('p.add_argument("--a")'),
+        _around('p.add_argument("--a", type=rate)'),
+        _around('p.add_argument("--a", type=units.float)'),
+        _around('from units import float; p.add_argument("--a", type=float)'),
+        _around('p.add_argument("--a", type=float, action=Words)'),
+        _around('p.add_argument("--a", type=float, nargs="?")'),
+        _around('p.add_argument("--a", type=float); p.add_argument("--a", type=words)'),
+        TYPER.replace("learning_rate: float = 0.1", "a: str = '1'"),
+    ],
+)
+def test_a_value_that_may_be_understood_is_not_refused(text: str, tmp_path: Path) -> None:
+    assert refusals(_script(tmp_path, text), ["a"], [("parameters.a.value", "a", "words")]) == []
 
 
 def test_an_option_that_must_be_given_is_missed(tmp_path: Path) -> None:

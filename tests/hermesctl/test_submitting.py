@@ -88,6 +88,31 @@ def test_what_the_script_does_not_take_is_refused_unless_one_insists(
     assert submit(script, *flags).exit_code == 0, "it may take more than its source shows"
 
 
+def test_a_value_that_the_script_cannot_read_is_refused_unless_one_insists(
+    head: FakeHead, project: Path
+) -> None:
+    script = project / "train.py"
+    takes = "p.add_argument('--lr', type=float)\np.add_argument('--on')\np.parse_args()\n"
+    script.write_text(f"import argparse\np = argparse.ArgumentParser()\n{takes}")
+    flags = ["--grid", "lr=0.1,abc", "--grid", "on=true,words"]
+    wrong = (
+        "--grid lr=0.1,abc: parameters.lr.values[1]: abc: expected a number, as train.py reads"
+        " --lr by float"
+    )
+    refused = submit(script, *flags)
+    assert refused.exit_code == ExitCode.USAGE
+    assert f"error: {wrong}\nNothing was submitted" in refused.stderr
+    assert not head.requests
+    shown = submit(script, *flags, "--dry-run")
+    assert (shown.exit_code, shown.stderr.count(f"note: {wrong}\n")) == (0, 1)
+    assert submit(script, *flags, "--yes").exit_code == 0
+    study = project / "study.yaml"
+    study.write_text("program: train.py\nparameters: {lr: {value: fast}}\n")
+    assert f"{study}:2:" in submit(study).stderr
+    study.write_text("program: train.py\nparameters: {lr: {values: [1, 2e-3, '3']}}\n")
+    assert submit(study).exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("what", "hashed"),
     [

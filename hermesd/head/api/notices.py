@@ -106,29 +106,36 @@ def foretold(state: State, study: Study, alike: Sequence[StudyId]) -> Pieces[lis
     """What to say of a study to come, going by what trials of those `alike` that were trained to
     their ends have reported."""
     trials: list[Trial] = []
+    before = []
     for other in alike:
         if other in state.studies:  # not removed just now
             known = yield from trials_of(state, state.studies[other])
-            trials += [trial for trial in known if trial.phase is Phase.COMPLETED]
+            known = [trial for trial in known if trial.phase is Phase.COMPLETED]
+            trials += known
+            before += [other] if known else []
     names = yield from all_reported(trials)
-    if not names:
-        return _apart(study)
-    whom = f"{', '.join(alike[:NAMED])}{' …' if len(alike) > NAMED else ''}"
-    found = []
-    never = f"was never reported by this program ({whom})"
+    whom = f"{', '.join(before[:NAMED])}{' …' if before[NAMED:] else ''}"
     ranking = measure(study, names)
     wanted = ranking.metric
+    if not names:
+        is_mute = trials and not study.program.metrics  # what those find may be new
+        return [_mute(wanted, whom)] if is_mute else _apart(study)
+    found = []
+    never = f"was never reported by this program ({whom})"
+    unnamed = (
+        f"the study names no signal, and this program has never reported {study.signal} ({whom})"
+    )
     if study.signal in names:
         found += [_other_metric(study, trials, whom)]
     elif (chosen := meant(state, study, names)) is not None:
         soon = f"policies will read {chosen[0]} once a trial has had a quantum or ended"
         advice = f"{_advice(study, *chosen, is_to_come=True)} has them read it from the first step"
-        found += [f"signal {study.signal} {never}: {soon}; {advice}"]
+        found += [f"{unnamed}: {soon}; {advice}"]
     elif wanted in names and not chooses_its_signal(study):
         advice = (
             f"{_advice(study, wanted, ranking.goal, is_to_come=True)} has policies read {wanted}"
         )
-        found += [f"signal {study.signal} {never}: {advice}"]
+        found += [f"{unnamed}: {advice}"]
     else:
         found += [f"signal {study.signal} {never}; {_instead(study.signal, names)}"]
     if wanted not in (study.signal, *names):
@@ -153,6 +160,12 @@ def _other_metric(study: Study, trials: Sequence[Trial], before: str = "") -> st
     how = f"was reported by this program too ({before})" if before else "is reported too"
     reads = f"policies read {study.signal}, as the study names no signal"
     return f"{reads}; {other} {how}: {_advice(study, other, goal, bool(before))} makes them read it"
+
+
+def _mute(wanted: str, before: str) -> str:
+    """That the studies `before` have reported nothing at all, and how to report what ranks."""
+    nothing = "nothing will rank its trials or tell policies which to train"
+    return f"this program has never reported a metric ({before}): {nothing}; {_how(wanted)}"
 
 
 def _apart(study: Study) -> list[str]:
@@ -257,9 +270,14 @@ def _silent_metric(
     said = f"metric {wanted} {when}{others}"
     if set(names) - {study.signal}:
         return said  # it knows how to report
+    return f"{said}; {_how(wanted)}"
+
+
+def _how(wanted: str) -> str:
+    """How a program reports a metric."""
     given = f"{wanted}=..." if wanted.isidentifier() else f"{{{wanted!r}: ...}}"
     found = "or by `metrics:` in the study file, from what it prints"
-    return f"{said}; a program reports it by trainer_shim.log({given}), {found}"
+    return f"a program reports it by trainer_shim.log({given}), {found}"
 
 
 def _silent_trials(trials: Sequence[Trial], names: Sequence[str]) -> str:

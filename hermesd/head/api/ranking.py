@@ -243,7 +243,8 @@ def _measure(study: Study, names: Collection[str]) -> Measure:
         if metric in names:
             return Measure(metric, Goal.MINIMIZE, study.mode, reason, on_nan)
     smoothed = MetricMode.SMOOTHED if study.mode is MetricMode.LAST else study.mode
-    if study.signal_chosen and study.metric not in names:
+    reads_another = study.signal_chosen or study.signal != study.metric
+    if reads_another and study.metric not in names:
         return Measure(study.signal, study.signal_goal, smoothed, SIGNAL, on_nan)
     if study.mode is MetricMode.LAST and study.metric == study.signal:
         return Measure(study.metric, study.goal, MetricMode.SMOOTHED, SMOOTHED, on_nan)
