@@ -40,18 +40,18 @@ from hermesd.policy.reliability import TOLD_APART, Reliability, reliability_of
 UNPROBED, PROBED, REACHED = 0.0, 1.0, 2.0
 # After all of these and of `good_soon`'s.
 UNPROMISING = 5.0
-# Where what was foretold is weighed: those that will soon be good, then all others by merit, before
-# those that have shown no loss that is a number.
+# Where predictions are weighed: those that will soon be good, then all others by merit, before those
+# that have shown no loss that is a number.
 HURRIES, MERIT = 0.25, 0.5
 # What a trial that was not probed is taken to have by loss, between the best at 0 and the worst,
-# unless most of the trials have settings that ran before: then it is last, as what is foretold is
+# unless most of the trials have settings that ran before: then it is last, as what is predicted is
 # firmer, and a probe would add less.
 MIDDLING = 0.5
 # Where none that was probed has yet to become good, one that may be below this is probed.
 BAR = 1.0
 # Where it counts when a trial is good, no later quantum is longer than this share of its length.
 QUANTUM_SHARE = 0.1
-# No probe is longer than this share of the length only because switches are dear.
+# No probe is longer than this share of the length only because switches are expensive.
 PROBE_MOST = 0.03
 # What takes no more switches than these to train to its end is not suspended before.
 ENDS_SOON = 4.0
@@ -137,7 +137,7 @@ class BestFirst:
         return (PROBED if self.probed(trial) else UNPROBED, loss)
 
     def remembering(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> BestFirst:
-        """With what earlier studies foretell of these trials; itself where that is nothing."""
+        """With what earlier studies predict for these trials; itself where that is nothing."""
         memory = Memory(earlier if self.history != "off" else (), specs)
         if not memory.studies:
             return self
@@ -210,7 +210,7 @@ class BestFirst:
         return Quantum(min(seconds, max(self.switches * switch, first, share * step)))
 
     def _probe_steps(self, trial: Trial, facts: Facts) -> int:
-        """How many iterations the first quantum has: more where a switch is dear, within reason."""
+        """How many iterations the first quantum has: more where a switch takes long, within reason."""
         planned = trial.planned_steps or facts.planned_steps
         least = steps_of(self.probe_share, planned) if planned else PROBE_STEPS
         step = step_seconds(trial, facts)
@@ -340,11 +340,11 @@ class Falling:
 
 @dataclass(frozen=True)
 class Recalling(BestFirst):
-    """Best first that probes in the order that earlier studies foretell, and no more than promise.
+    """Best first that probes in the order that earlier studies predict, and no more than promise.
 
     Nothing is known of whether the order holds before some were probed. While it does, all trials
     are ranked by it as well as by their losses, as far as each is reliable. Where there is but one
-    earlier study, or what they foretell is worth little, those that were probed are ranked by their
+    earlier study, or what they predict is worth little, those that were probed are ranked by their
     losses alone, and another is probed only if it may be faster than the fastest of these that is
     not good yet.
     """
@@ -384,7 +384,7 @@ class Promising:
     """The order while earlier studies are believed.
 
     Where they are weighed against losses, a trial's place is its mean share of those before it, by
-    loss and by what was foretold; one that was not probed is middling or last by loss. Before
+    loss and by what was predicted; one that was not probed is middling or last by loss. Before
     all go those that will soon be good, as without a memory. Where they aren't, what does not
     promise goes last.
     """
@@ -429,9 +429,9 @@ class Promising:
     def _outlook(self) -> Outlook | None:
         """What is expected of the others; None while earlier studies are not believed."""
         memory, numbers = self._order.memory, [trial.spec.number for trial in self._seen]
-        foretold = memory.foretold[[memory.row[number] for number in numbers]]
+        predicted = memory.predicted[[memory.row[number] for number in numbers]]
         shares = [self._share(trial) for trial in self._seen]
-        if not self._order.reliability.holds(foretold, self._slowness, shares):
+        if not self._order.reliability.holds(predicted, self._slowness, shares):
             return None
         return memory.outlook(numbers, self._slowness)
 
@@ -450,7 +450,7 @@ class Promising:
         return (UNPROMISING, self._outlook.least(trial.spec.number))
 
     def _weighs(self, trial: Trial) -> bool:
-        """Whether what was foretold of a trial counts beside its loss."""
+        """Whether what was predicted for a trial counts beside its loss."""
         if not self._order.reliability.history or self._outlook is None:
             return False
         kind, loss = self._order.score(trial)
@@ -464,7 +464,7 @@ class Promising:
         return ranking.score(trial)[0] == SOON
 
     def _merit(self, trial: Trial) -> float:
-        """Its place among all, from 0 to 1: by its loss and by what was foretold of it."""
+        """Its place among all, from 0 to 1: by its loss and by what was predicted for it."""
         weight = self._order.reliability.of_loss(self._share(trial))
         by_loss = 1.0 if self._order.memory.ran_before else MIDDLING
         if trial.step:

@@ -251,10 +251,10 @@ class Survey:
         found, memory = np.zeros(len(self._shown)), self._memory
         if memory is None:
             return found
-        known = memory.foretold[[memory.row[each] for each in probed.tolist()]]
+        known = memory.predicted[[memory.row[each] for each in probed.tolist()]]
         if Reliability().holds(known, slowness[probed], ()):
             there = np.flatnonzero(self._shown["there"])
-            found[there] = SLOPE * memory.foretold[[memory.row[each] for each in there.tolist()]]
+            found[there] = SLOPE * memory.predicted[[memory.row[each] for each in there.tolist()]]
         return found
 
 

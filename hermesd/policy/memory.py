@@ -306,12 +306,12 @@ class Memory:
         same = Same(*np.array(found, float).T)
         #: Whether most of the trials have settings that ran before.
         self.ran_before = 2 * np.count_nonzero(same.counts) >= len(specs)
-        self.foretold = known.kernel.regression(seen, known.values, asked, same)
+        self.predicted = known.kernel.regression(seen, known.values, asked, same)
         # The worst comes second: what is alike says nothing of whether the order holds.
-        best, *others = self.foretold.argsort(kind="stable").tolist()
+        best, *others = self.predicted.argsort(kind="stable").tolist()
         self.order = np.array([best, *others[-1:], *others[:-1]])
         self._place = {row: place for place, row in enumerate(self.order.tolist())}
-        self._ascending = np.sort(self.foretold)
+        self._ascending = np.sort(self.predicted)
 
     def place(self, number: int) -> int:
         """How many trials are probed before this one."""
@@ -323,7 +323,7 @@ class Memory:
 
     def rank(self, number: int) -> int:
         """How many trials are predicted to be better than this one."""
-        return int(self._ascending.searchsorted(self.foretold[self.row[number]]))
+        return int(self._ascending.searchsorted(self.predicted[self.row[number]]))
 
     def outlook(self, probed: Sequence[int], slowness: Floats) -> Outlook:
         """What is expected of the others after what these showed."""
@@ -342,7 +342,7 @@ class Outlook:
         self._memory = memory
         self._seen = memory.rows[seen]
         self._weights = (WEIGHT,) * self._seen.shape[1]
-        predicted = memory.foretold[seen]
+        predicted = memory.predicted[seen]
         self._center = float(predicted.mean())
         self._predicted = predicted - self._center
         away = slowness - SLOPE * self._predicted
@@ -368,7 +368,7 @@ class Outlook:
 
     def _of(self, rows: Ints) -> Floats:
         memory = self._memory
-        predicted = memory.foretold[rows] - self._center
+        predicted = memory.predicted[rows] - self._center
         across = Alike(memory.rows[rows], self._seen).kernel(self._weights)
         across = across + SLOPE_VARIANCE * np.outer(predicted, self._predicted)
         own = 1 + SLOPE_VARIANCE * predicted**2

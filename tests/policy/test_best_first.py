@@ -41,7 +41,7 @@ def test_a_probe_of_unknown_length_goes_by_the_shortest_one_known() -> None:
     assert POLICY.quantum(trial(), Facts(step_seconds=0.1)) == Quantum(until_step=20)
 
 
-def test_a_dear_switch_makes_a_probe_longer_up_to_three_percent() -> None:
+def test_a_expensive_switch_makes_a_probe_longer_up_to_three_percent() -> None:
     # c = 1.35 s: 2 c are 27 steps of 0.1 s; c = 10 s would be 200, and 3 % are 30
     each = trial(planned_steps=1000)
     assert POLICY.quantum(each, Facts(0.5, 0.85, 0.1)) == Quantum(until_step=27)

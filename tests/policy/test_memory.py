@@ -168,8 +168,8 @@ def test_a_constant_that_was_another_one_before_takes_nothing_off_what_is_predic
     same, longer = (
         Memory([of(12)], [each.spec for each in of(epochs).trials]) for epochs in (12, 20)
     )
-    assert longer.foretold == pytest.approx(same.foretold)
-    assert np.ptp(longer.foretold) > 1
+    assert longer.predicted == pytest.approx(same.predicted)
+    assert np.ptp(longer.predicted) > 1
 
 
 def rugged(count: int) -> list[Job]:
@@ -199,7 +199,7 @@ def test_what_the_same_settings_came_to_counts_however_many_others_ran() -> None
     others = [spec for spec in specs if spec.parameters not in looked_at][:12]
     memory = Memory(earlier, others)
     ended = [jobs[spec.number].losses[-1] for spec in others]
-    assert rank_correlation(memory.foretold, np.array(ended)) > 0.9
+    assert rank_correlation(memory.predicted, np.array(ended)) > 0.9
 
 
 def test_settings_are_the_same_whatever_is_constant_in_a_study_and_however_it_is_written() -> None:
@@ -220,7 +220,7 @@ def test_settings_are_the_same_whatever_is_constant_in_a_study_and_however_it_is
     for again in (asked(specs, model="b"), written):
         memory = Memory([earlier], again)
         assert memory.ran_before
-        assert memory.foretold == pytest.approx(expected.foretold)
+        assert memory.predicted == pytest.approx(expected.predicted)
 
 
 @pytest.mark.parametrize(("new", "ran_before"), [(5, True), (6, False)])
