@@ -40,8 +40,8 @@ from hermesd.policy.reliability import TOLD_APART, Reliability, reliability_of
 UNPROBED, PROBED, REACHED = 0.0, 1.0, 2.0
 # After all of these and of `good_soon`'s.
 UNPROMISING = 5.0
-# Where predictions are weighed: those that will soon be good, then all others by merit, before those
-# that have shown no loss that is a number.
+# Where predictions count: those that will soon be good, then all others by merit, before those that
+# have shown no loss that is a number.
 HURRIES, MERIT = 0.25, 0.5
 # What a trial that was not probed is taken to have by loss, between the best at 0 and the worst,
 # unless most of the trials have settings that ran before: then it is last, as what is predicted is
@@ -210,7 +210,7 @@ class BestFirst:
         return Quantum(min(seconds, max(self.switches * switch, first, share * step)))
 
     def _probe_steps(self, trial: Trial, facts: Facts) -> int:
-        """How many iterations the first quantum has: more where a switch takes long, within reason."""
+        """The iterations of the first quantum: more where a switch takes long, within reason."""
         planned = trial.planned_steps or facts.planned_steps
         least = steps_of(self.probe_share, planned) if planned else PROBE_STEPS
         step = step_seconds(trial, facts)
