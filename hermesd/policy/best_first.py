@@ -37,7 +37,9 @@ from hermesd.policy.memory import Memory, Outlook, rank_correlation, why_none
 from hermesd.policy.pace import settled
 from hermesd.policy.reliability import TOLD_APART, Reliability, reliability_of
 
-UNPROBED, PROBED, REACHED = 0.0, 1.0, 2.0
+UNPROBED, PROBED, REACHED = 0.0, 1.0, 4.0
+# Those that were not probed, where enough others were for now: after all that may yet be good.
+DEFERRED = 3.5
 # After all of these and of `good_soon`'s.
 UNPROMISING = 5.0
 # Where predictions count: those that will soon be good, then all others by merit, before those that
@@ -283,9 +285,8 @@ class TrainingOn:
         return replace(self, ranking=self.adapted.facing(_first_of(self.order, probed) or first))
 
     def score(self, trial: Trial) -> Score:
-        if self.order.probed(trial):
-            return self.ranking.score(trial)
-        return (UNPROMISING, self.order.score(trial)[1])
+        kind, value = self.ranking.score(trial)
+        return (kind if self.order.probed(trial) else max(kind, DEFERRED), value)
 
     def quantum(self, trial: Trial, facts: Facts) -> Quantum:
         return self.ranking.quantum(trial, facts)

@@ -13,7 +13,7 @@ from hermesd.core.model import Quantum
 from hermesd.core.placement import Free
 from hermesd.core.policy import Facts, Field
 from hermesd.core.trial import Trial, Use
-from hermesd.policy.best_first import BestFirst, scales_differ
+from hermesd.policy.best_first import REACHED, BestFirst, scales_differ
 from tests.core.playbook import play
 from tests.policy.trials import costing, finished, on_device, trained, trial
 
@@ -141,7 +141,7 @@ def test_with_a_target_those_that_reached_it_go_behind_the_others() -> None:
     there, near, far = (trained(n, [loss] * 30) for n, loss in enumerate((1.0, 1.1, 9.0)))
     scores = [policy.score(each) for each in (trial(3), near, far, there)]
     assert scores == sorted(scores)
-    assert policy.score(there) == (2.0, 1.0)
+    assert policy.score(there) == (REACHED, 1.0)
     assert policy.words(there) == "loss 1, target reached"
     longer = replace(policy, probe_share=0.08)
     begun = [trained(n, [loss] * 25, planned_steps=1000) for n, loss in enumerate((9.0, 1.0))]
@@ -343,6 +343,28 @@ def test_in_a_large_study_one_trains_on_for_each_so_many_that_were_probed() -> N
     assert shown(on_device(more[0], expired=False))[0] == f"s/{LEVELS_EACH}"
     assert shown(finished(more[0]))[0] == f"s/{LEVELS_EACH}"
     assert shown(*probed(LEVELS_EACH, LEVELS_EACH))[0] == f"s/{2 * LEVELS_EACH - 1}"
+
+
+def test_where_enough_were_probed_others_wait_for_those_only_that_may_yet_be_good() -> None:
+    reached, low, high = (trained(n, [loss] * 30) for n, loss in enumerate((1.0, 2.0, 3.0)))
+    aiming = BestFirst(target=1.5)
+    order = aiming.adapted(Field(reached, (reached, low, high), enough=True))
+    assert order is not None
+    ranked = sorted((reached, low, trial(3), high), key=order.facing(trial(3)).score)
+    assert [each.spec.number for each in ranked] == [1, 2, 3, 0]
+
+
+def test_where_enough_were_probed_others_go_before_those_that_never_will_be_good() -> None:
+    def falling(number: int, floor: float, steps: int) -> Trial:
+        losses = [floor + 8 * 2 ** (-step / 20) for step in range(steps)]
+        return trained(number, losses, planned_steps=400, step_seconds={"cpu": 0.1})
+
+    leader, close, hopeless = falling(0, 0.0, 200), falling(1, 0.0, 60), falling(2, 6.0, 60)
+    order = POLICY.adapted(Field(leader, (leader, close, hopeless), enough=True))
+    assert order is not None
+    new = trial(3, planned_steps=400)
+    ranked = sorted((hopeless, new, close), key=order.facing(new).score)
+    assert [each.spec.number for each in ranked] == [1, 3, 2]
 
 
 def _seen(each: Trial) -> dict[str, object]:
