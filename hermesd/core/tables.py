@@ -77,8 +77,6 @@ class CopyIndex:
     taking: dict[NodeId, TrialId] = field(default_factory=dict)
     #: The trials that wait for the checkpoint of another, from which they begin.
     forks: dict[TrialId, None] = field(default_factory=dict)
-    #: All unfinished forks.
-    unfinished_forks: dict[TrialId, None] = field(default_factory=dict)
 
 
 def rebuilt(state: Tables) -> CopyIndex:
@@ -95,10 +93,6 @@ def note(state: Tables, before: Trial | None, trial: Trial) -> None:
         state.copies.forks[trial.id] = None
     elif (before or trial).forked is not None:
         state.copies.forks.pop(trial.id, None)
-    if trial.is_fork and not trial.phase.final:
-        state.copies.unfinished_forks[trial.id] = None
-    elif (before or trial).forked is not None:
-        state.copies.unfinished_forks.pop(trial.id, None)
     old, new = before.checkpoint if before else None, trial.checkpoint
     flight = before.copying if before else None
     if old is None and new is None and flight is None and trial.copying is None:
@@ -202,7 +196,6 @@ def forget(state: Tables, trial: Trial) -> None:
         _forget_riding(state, trial)
         _note_saved(state.riding, trial, None)
     state.copies.forks.pop(trial.id, None)
-    state.copies.unfinished_forks.pop(trial.id, None)
 
 
 # Which trials ride on which, found without looking at every trial.

@@ -254,7 +254,7 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
 
 
 def _strand_forks(state: Tables, now: Time) -> None:
-    for name in sorted(state.copies.unfinished_forks):
+    for name in [trial_id for active in state.active.values() for trial_id in active]:
         strand(state, state.trials[name], now)
 
 
