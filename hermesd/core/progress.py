@@ -222,7 +222,6 @@ def forked(trial: Trial, parent: Trial | None, node: NodeId) -> Trial:
     assert begin is not None
     own = f"{trial.id}@{begin.id.rpartition('@')[2]}"
     there = replace(begin, id=own, trial=trial.id, nodes=(node,))
-    trial = replace(back_at(trial, begin.step), copied=None, before_image=None, stranded=False)
     # Of the checkpoints that a node has of a trial, those of later attempts are newer. (A fork that
     # a person has asked for counts on from its beginning, or never: see `Added`.)
     attempt = max(trial.attempt, begin.attempt) if trial.spec.root else trial.attempt

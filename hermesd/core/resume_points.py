@@ -24,9 +24,9 @@ def to_restore(state: Tables, trial: Trial) -> Checkpoint | None:
     """What the trial can go on from: the newest checkpoint, or the furthest of the others if all
     nodes that have the newest are lost."""
     newest, older = trial.checkpoint, trial.before_image
-    if newest is None or (trial.copied is None and older is None) or is_there(state, newest):
+    if newest is None or (trial.copied is None and older is None) or _is_there(state, newest):
         return newest
-    others = [each for each in (trial.copied, older) if each and is_there(state, each)]
+    others = [each for each in (trial.copied, older) if each and _is_there(state, each)]
     return max(others, key=lambda each: each.step, default=newest)
 
 
@@ -62,9 +62,9 @@ def hopeless_image(state: Tables, trial: Trial) -> bool:
         return False
     if not goes_on_from_image(trial) or (older is None and not has_own_beginning(trial)):
         return False
-    if waits_parked(trial) or not is_there(state, newest):
+    if waits_parked(trial) or not _is_there(state, newest):
         return False
-    if older is not None and not is_there(state, older):
+    if older is not None and not _is_there(state, older):
         return False
     pool = state.studies[trial.spec.study].pool
     return all(
@@ -116,7 +116,7 @@ def without_width(state: Tables, trial: Trial) -> Trial | None:
     """
     if goes_on_from_image(trial):
         older = trial.before_image
-        if older is None or not is_there(state, older):
+        if older is None or not _is_there(state, older):
             return None
         back = replace(trial, checkpoint=older, before_image=None)
         if pinned(back, state.studies[trial.spec.study]):
@@ -145,7 +145,6 @@ def has_own_beginning(trial: Trial) -> bool:
     return not (trial.forked or trial.result or trial.spec.root)
 
 
-def is_there(state: Tables, checkpoint: Checkpoint) -> bool:
-    """Whether a node that is not lost has the checkpoint."""
+def _is_there(state: Tables, checkpoint: Checkpoint) -> bool:
     known = (state.nodes.get(node) for node in checkpoint.nodes)
     return any(node is not None and not node.lost for node in known)

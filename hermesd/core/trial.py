@@ -396,8 +396,6 @@ class Trial:
     note: str = ""
     #: The checkpoint of another trial from which this one began, as its first.
     forked: Checkpoint | None = None
-    #: It is a fork, and all nodes that have its own checkpoints are lost.
-    stranded: bool = False
     #: The trial that trains in its place while it is held back; empty: none.
     replaced_by: TrialId = ""
     #: The trial that trains for this one as long as both are alike (see `fold.riding`).
@@ -476,9 +474,9 @@ class Trial:
 
     @property
     def awaits_fork(self) -> bool:
-        """Whether it has nothing yet, or nothing within reach, of what it was forked from."""
-        lacks = self.forked is not None and (self.checkpoint is None or self.stranded)
-        return lacks and self.kept is None and self.phase is Phase.WAITING
+        """Whether it has nothing yet, or any more, of what it was forked from."""
+        lacks = self.forked is not None and self.checkpoint is None and self.kept is None
+        return lacks and self.phase is Phase.WAITING
 
     @property
     def keeps_width(self) -> bool:

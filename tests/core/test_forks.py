@@ -12,9 +12,7 @@ from hermesd.core.commands import Launch
 from hermesd.core.events import (
     Added,
     Copied,
-    Event,
     FidelityKnown,
-    NodeLost,
     NodeSilent,
     NotCopied,
     Removed,
@@ -25,7 +23,7 @@ from hermesd.core.events import (
 from hermesd.core.model import Checkpoint, Fidelity, Phase, Quantum, Study, TrialSpec
 from hermesd.core.node.messages import Assignment, assignment
 from hermesd.core.tables import rebuilt
-from hermesd.core.trial import NOT_FETCHED, RESTORE
+from hermesd.core.trial import RESTORE
 from hermesd.head.api import forking as api
 from hermesd.head.refusals import NotNow
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -148,69 +146,6 @@ def test_it_waits_for_a_node_that_is_away() -> None:
     assert book.trial("s/1").awaits_fork
     book.tell(joined(1, live=())).heard()
     assert book.trial("s/1").copying is not None
-
-
-def on_lost_node(*later: Event) -> Playbook:
-    """n was lost while s/1, a fork, ran there, with a checkpoint of step 20 that lies nowhere else;
-    m can run it as well. Something happened after it was forked."""
-    book = begun()
-    book.tell(forked(book), completed("s/0#1", 12)).tell(shared(), *later)
-    book.tell(started("s/1#1", 9), reported("s/1#1", 20, [0.1] * 11), saved("s/1#1", 20))
-    book.tell(joined(1, node="m")).heard()
-    return book.tell(NodeSilent("n", "dead")).at(LOST)
-
-
-def test_one_whose_node_is_lost_begins_again_where_its_parents_checkpoint_lies() -> None:
-    """As another trial does from its beginning: what it trained on its node alone is lost."""
-    book = on_lost_node(copied("s/0#1", 9)).expect("copy s/0#1@9 from m to m")
-    fork = book.trial("s/1")
-    assert (fork.phase, fork.misfortunes) == (Phase.WAITING, 1)
-    book.tell(shared("m")).expect("launch s/1#2 on m/0 from s/1@9")
-    fork = book.trial("s/1")
-    assert (fork.step, fork.checkpoint.nodes if fork.checkpoint else ()) == (9, ("m",))
-    book.tell(started("s/1#2", 9), reported("s/1#2", 12, [0.1] * 3)).expect()
-    book.tell(joined(1)).expect("drop s/1 on n")
-    assert book.trial("s/1").step == 12
-
-
-def test_one_whose_checkpoints_lie_on_lost_nodes_alone_waits_and_then_goes_on() -> None:
-    book = on_lost_node().expect()
-    fork = book.trial("s/1")
-    assert (fork.candidate, fork.misfortunes) == (False, 1), "no try is spent on it"
-    why = book.scheduler.explain("s/1", 9e9).summary
-    assert why.endswith("it lies on n (lost); or for its own at step 20, on n (lost)")
-    book.tell(joined(1)).expect("launch s/1#2 on m/0 from s/1#1@20")
-    assert book.trial("s/1").step == 20
-
-
-def test_what_it_begins_from_is_no_longer_needed_once_its_own_is_back() -> None:
-    book = on_lost_node(copied("s/0#1", 9)).expect("copy s/0#1@9 from m to m")
-    book.tell(joined(1)).expect("launch s/1#2 on m/0 from s/1#1@20")
-    book.tell(shared("m"), started("s/1#2", 20)).expect()
-    assert book.trial("s/1").step == 20
-
-
-def test_one_whose_parents_checkpoint_is_damaged_waits_for_its_own() -> None:
-    book = on_lost_node(copied("s/0#1", 9)).expect("copy s/0#1@9 from m to m")
-    book.tell(cannot_give("m")).expect()
-    book.tell(joined(1)).expect("launch s/1#2 on m/0 from s/1#1@20")
-
-
-def test_one_fails_when_all_nodes_are_gone_for_good() -> None:
-    book = on_lost_node().tell(NodeLost("n", "gone", left=True)).expect()
-    fork = book.trial("s/1")
-    said = "it cannot begin from s/0 at step 9: the nodes that had it have left for good"
-    assert (fork.phase, fork.reason) == (Phase.FAILED, said)
-
-
-def test_one_that_could_not_fetch_its_own_before_the_node_was_lost_waits_for_it_too() -> None:
-    book = begun().tell(joined(1, node="m"))
-    book.tell(forked(book)).tell(shared()).heard()
-    assert book.busy("m/0") == "s/1#1", "it fetches its checkpoint from n"
-    book.tell(NodeSilent("n", "dead")).at(LOST).heard()
-    book.tell(RunFailed(run("s/1#1"), NOT_FETCHED, "n is away", "", 0))
-    assert not [said for said in book.heard() if "s/1" in said]
-    assert book.trial("s/1").awaits_fork
 
 
 def test_the_index_of_those_that_wait_is_of_the_trials_alone() -> None:

@@ -1,5 +1,5 @@
 """A node dies for good, with its disk: its trial goes on at the other one, from the copy there, or
-from that in the directory that both share. A fork begins again there."""
+from that in the directory that both share."""
 
 from __future__ import annotations
 
@@ -106,38 +106,3 @@ async def test_a_trial_goes_on_at_the_other_node_when_its_own_is_gone(
         moved = states[other] / "trials" / first / "output.log"
         assert int(moved.read_text().split()[1]) >= 100, "it went on from where the copy was"
         assert head.state.trials[second].attempt == 1, "the other one never noticed"
-
-
-@pytest.mark.timeout(120)
-async def test_a_fork_begins_from_the_shared_directory_when_its_parents_node_is_gone(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    root = tmp_path_factory.mktemp("f")
-    shared = root / "nfs"
-    for made in (shared, root / "head"):
-        made.mkdir()
-    async with AsyncExitStack() as stack:
-        head = await stack.enter_async_context(world(root / "head"))
-        states = {name: await stack.enter_async_context(node(name, head, shared)) for name in "ab"}
-        await becomes(lambda: len(head.state.slots) == 2)
-        cluster = Cluster(root / "head", slots=0)
-        stack.push_async_callback(cluster.stop)
-        program = {"train.py": multiplying("step < 100")}
-        study = await cluster.submit("one", program, {"rate": RATES[:1]})
-        await cluster.finished(study)
-        parent = f"{study}/1"
-
-        def places() -> tuple[str, ...]:
-            saved = head.state.trials[parent].checkpoint
-            return saved.nodes if saved is not None else ()
-
-        await becomes(lambda: len(places()) == 2)
-        gone, _ = places()
-        killed(states[gone])
-        await becomes(lambda: not head.state.nodes[gone].connected)
-        asked = control.ForkTrialRequest(trial=parent, request_id="fork")
-        fork = (await cluster.stub.ForkTrial(asked)).trial
-        answer = await cluster.finished(study)
-        assert [trial.state for trial in answer.trials] == 2 * [types_pb2.TRIAL_STATE_COMPLETED]
-        printed = root / places()[1] / "trials" / fork.id / "output.log"
-        assert printed.read_text() == f"restored {fork.forked_at_step}\n"

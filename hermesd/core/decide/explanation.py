@@ -13,7 +13,6 @@ from hermesd.core.decide.resizing import WORTH
 from hermesd.core.failures import one_line
 from hermesd.core.model import (
     DEFAULT_POOL,
-    Checkpoint,
     Device,
     DeviceId,
     Node,
@@ -141,28 +140,6 @@ def rides(state: State, trial: Trial, carrier: TrialId) -> str:
     )
 
 
-def awaits_fork(state: State, trial: Trial, begin: Checkpoint) -> str:
-    """What to say of a fork that waits for what it begins from."""
-    words = (
-        f"{trial.id} waits for the checkpoint of {begin.trial} at step {begin.step}, from which it"
-        f" begins: it lies on {_places(state, begin)}"
-    )
-    if not trial.stranded or trial.checkpoint is None:
-        return words
-    own = trial.checkpoint
-    return f"{words}; or for its own at step {own.step}, on {_places(state, own)}"
-
-
-def _places(state: State, checkpoint: Checkpoint) -> str:
-    """The nodes that have a checkpoint, and which of them are away."""
-    known = (state.nodes[node] for node in checkpoint.nodes if node in state.nodes)
-    told = (
-        f"{node.id} ({'lost' if node.lost else 'silent'})" if not node.connected else node.id
-        for node in known
-    )  # fmt: skip
-    return ", ".join(told) or "no node any more"
-
-
 def crowded(state: State, trial: Trial) -> str:
     """What to say of a trial that is one of those which hold more memory, parked on their node,
     than parked trials are to have there: nothing but their processes has what they have learned."""
@@ -260,7 +237,11 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
     elif trial.carrier is not None:
         summary = rides(state, trial, trial.carrier)
     elif trial.awaits_fork and trial.forked is not None:
-        summary = awaits_fork(state, trial, trial.forked)
+        nodes = ", ".join(trial.forked.nodes)
+        summary = (
+            f"{trial.id} waits for the checkpoint of {trial.forked.trial} at step"
+            f" {trial.forked.step}, from which it begins: it lies on {nodes}"
+        )
     elif asked.waits:
         wait, times = max(0.0, trial.not_before - asked.now), trial.misfortunes
         summary = (

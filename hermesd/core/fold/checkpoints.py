@@ -28,7 +28,6 @@ from hermesd.core.resume_points import (
     goes_on_from_image,
     has_own_beginning,
     hopeless_image,
-    is_there,
     without_checkpoints,
     without_width,
 )
@@ -72,10 +71,7 @@ def fold_copy_event(state: Tables, event: CopyEvent, now: Time) -> None:
     match event:
         case Copied(node) if flight and trial.awaits_fork:
             parent = state.trials.get(flight.checkpoint.trial)
-            begun = progress.forked(trial, parent, node)
-            for old in (trial.checkpoint, trial.copied):
-                _leave_over(state, begun, old)
-            state.put(begun)
+            state.put(progress.forked(trial, parent, node))
         case NotCopied(node, _, _, reason, way=False) if flight and trial.awaits_fork:
             if trial.spec.root:
                 # Nobody has asked for that very checkpoint: there may be others (see `riding`).
@@ -86,11 +82,11 @@ def fold_copy_event(state: Tables, event: CopyEvent, now: Time) -> None:
             begin = flight.checkpoint
             others = tuple(other for other in begin.nodes if other != node)
             trial = replace(trial, copying=None)
-            if others or trial.stranded:
+            if others:
                 state.put(replace(trial, forked=replace(begin, nodes=others)))
                 return
-            ending = Ending(Phase.FAILED, f"{_from(begin)}: {reason}")
-            state.put(progress.ended(trial, now, ending))
+            words = f"it cannot begin from {begin.trial} at step {begin.step}: {reason}"
+            state.put(progress.ended(trial, now, Ending(Phase.FAILED, words)))
         case Copied(node, _, name):
             known = _known(trial, name)
             if known is None or (node in known.nodes and flight is None):
@@ -119,35 +115,6 @@ def fold_copy_event(state: Tables, event: CopyEvent, now: Time) -> None:
             state.put(_without_place(state, trial, node, event))
         case _:
             assert_never(event)
-
-
-def strand(state: Tables, trial: Trial, now: Time) -> None:
-    """Have a fork whose own checkpoints lie on lost nodes alone wait for what it begins from, which
-    may lie elsewhere by now, until one of these nodes is back. If none is expected back, and none
-    has what it begins from, it has failed."""
-    begin = trial.forked
-    if begin is None or not trial.is_fork or trial.phase is not Phase.WAITING:
-        return
-    if state.parked_on(trial) is not None:
-        return
-    own = [each for each in (trial.checkpoint, trial.copied, trial.before_image) if each]
-    stranded = bool(own) and not any(is_there(state, each) for each in own)
-    parent = state.trials.get(begin.trial)
-    saved = (each for each in remembered(parent) if each.id == begin.id) if parent else ()
-    nodes = dict.fromkeys((*begin.nodes, *(node for each in saved for node in each.nodes)))
-    begin = replace(begin, nodes=tuple(nodes))
-    kept = None if stranded else trial.kept
-    changed = replace(trial, stranded=stranded, kept=kept, forked=begin)
-    known = (state.nodes.get(node) for node in nodes)
-    if not own and all(node is None or node.left for node in known):
-        words = f"{_from(begin)}: the nodes that had it have left for good"
-        state.put(progress.ended(changed, now, Ending(Phase.FAILED, words)))
-    elif changed != trial:
-        state.put(changed)
-
-
-def _from(begin: Checkpoint) -> str:
-    return f"it cannot begin from {begin.trial} at step {begin.step}"
 
 
 def _known(trial: Trial, name: CheckpointId) -> Checkpoint | None:

@@ -163,7 +163,6 @@ def _launch(state: Tables, command: Launch, now: Time) -> None:
     for device in devices:
         state.put_slot(replace(state.slots[device], run=command.run, reserved=None))
     node, attempt = state.slots[devices[0]].device.node, command.run.attempt
-    trial = replace(trial, stranded=False)  # heads before this launched those
     state.put(
         replace(trial, phase=Phase.STARTING, run=run, attempt=attempt, reason="", last_node=node)
     )

@@ -23,7 +23,7 @@ from hermesd.core.events import (
 from hermesd.core.failure_effects import settle
 from hermesd.core.failures import blamed
 from hermesd.core.fast_replace import replace
-from hermesd.core.fold.checkpoints import disk_lost, strand
+from hermesd.core.fold.checkpoints import disk_lost
 from hermesd.core.model import LiveRun, Node, NodeId, Phase, Place, Pool, RunId, Slot, Time, pool_of
 from hermesd.core.placement import prospects
 from hermesd.core.progress import fallen_back
@@ -179,7 +179,6 @@ def fold_node_event(
                 _left(state, node_id)
             node_changed(state, node_id)
             _forget_runs(state, node_id, {}, f"node {node_id} was lost", now)
-            _strand_forks(state, now)
             state.riding.moved.update(state.copies.forks)
         case DeviceFailed(device_id, reason):
             if device_id not in state.slots:
@@ -250,12 +249,6 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         if trial is not None and trial.run is None and trial.attempt < run.attempt:
             # The journal was restored from an older copy: no attempt is given twice.
             state.put(replace(trial, attempt=run.attempt))
-    _strand_forks(state, now)
-
-
-def _strand_forks(state: Tables, now: Time) -> None:
-    for name in [trial_id for active in state.active.values() for trial_id in active]:
-        strand(state, state.trials[name], now)
 
 
 def _foreign(state: Tables, item: LiveRun) -> bool:

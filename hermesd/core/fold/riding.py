@@ -17,7 +17,6 @@ from typing import Any
 from hermesd.core import progress
 from hermesd.core.fast_replace import replace
 from hermesd.core.model import FORK_IN_NAME, Checkpoint, Fidelity, Phase, Time, TrialId, TrialSpec
-from hermesd.core.resume_points import is_there
 from hermesd.core.tables import Tables
 from hermesd.core.tree import parting, path_of, turns
 from hermesd.core.trial import Ending, Trial, remembered
@@ -100,7 +99,7 @@ def _carry(state: Tables, carrier: Trial, rider: Trial, now: Time) -> None:
     begin = (carrier.forked,) if carrier.awaits_fork and carrier.forked else ()
     known = (each for each in (*remembered(carrier), *begin) if _serves(state, each, rider))
     there = next((each for each in known if each.step == parts), None)
-    if there is not None and carrier.step < limit and not is_there(state, there):
+    if there is not None and carrier.step < limit and not _is_there(state, there):
         there = (
             None  # its carrier fell back behind it: it would come back to ride, and be sent again
         )
@@ -225,7 +224,7 @@ def _stand(state: Tables, trial: Trial, seeks: bool) -> None:
     to do, it goes on from the furthest checkpoint of that."""
     if trial.awaits_fork and trial.forked is not None:
         parent = state.trials.get(trial.forked.trial)
-        if is_there(state, trial.forked):
+        if _is_there(state, trial.forked):
             if trial.step != trial.forked.step and parent is not None:  # what it had is lost
                 _place(state, _begun(trial, parent, trial.forked))
             return
@@ -255,10 +254,15 @@ def _furthest(state: Tables, trial: Trial) -> tuple[Trial, Checkpoint] | None:
             # What it began from may be there still, where it parted from others.
             for known in (*remembered(other), *([other.forked] if other.forked else [])):
                 useful = (-known.step, known.id) == (back, name) and known.trial != trial.id
-                if useful and _serves(state, known, trial) and is_there(state, known):
+                if useful and _serves(state, known, trial) and _is_there(state, known):
                     return other, known
         limit = step
     return None
+
+
+def _is_there(state: Tables, checkpoint: Checkpoint) -> bool:
+    known = (state.nodes.get(node) for node in checkpoint.nodes)
+    return any(node is not None and not node.lost for node in known)
 
 
 def _place(state: Tables, trial: Trial) -> None:

@@ -24,7 +24,7 @@ from hermesd.core.failure_effects import settle
 from hermesd.core.failures import is_own_end
 from hermesd.core.fast_replace import replace
 from hermesd.core.fold import riding
-from hermesd.core.fold.checkpoints import strand, with_places
+from hermesd.core.fold.checkpoints import with_places
 from hermesd.core.model import Checkpoint, Phase, RunId, Tier, Time
 from hermesd.core.placement import can_go_on, prospects
 from hermesd.core.progress import heard_late, may_return, recovered
@@ -113,7 +113,6 @@ def _failed(state: Tables, trial: Trial, event: RunFailed, now: Time) -> None:
     state.put(progress.failed(trial, event, study, prospects(state, trial, event), now))
     failures.note(state, state.trials[trial.id])
     settle(state, state.trials[trial.id], now)
-    strand(state, state.trials[trial.id], now)  # what it was to fetch may be lost by now
 
 
 def _ended_while_kept(

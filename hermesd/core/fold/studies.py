@@ -29,7 +29,6 @@ from hermesd.core.events import (
 )
 from hermesd.core.fast_replace import replace
 from hermesd.core.fold import riding
-from hermesd.core.fold.checkpoints import strand
 from hermesd.core.losses import QuantumLosses, truncate
 from hermesd.core.model import (
     Checkpoint,
@@ -396,7 +395,6 @@ def _reopen(state: Tables, trial: Trial, now: Time, **changes: object) -> None:
         "paused": state.studies[trial.spec.study].outside, "asked": False, "replaced_by": "",
     }  # fmt: skip
     state.put(replace(trial, **{**fresh, **changes}))  # type: ignore[arg-type]
-    strand(state, state.trials[trial.id], now)
 
 
 def fold_own_loop(state: Tables, event: Asked | OutcomeTold, now: Time) -> None:

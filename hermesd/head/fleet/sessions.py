@@ -287,7 +287,9 @@ class NodeSessions:
         state = self.head.state
         target = state.slots[launch.devices[0]].device.node
         known = [node for node in checkpoint.nodes if node in state.nodes and node != target]
-        there = (node for node in known if not state.nodes[node].lost)
+        there = [node for node in known if not state.nodes[node].lost]
+        if not there and state.trials[launch.run.trial].is_fork:
+            there = known  # begun anew it would be no fork: it is tried again until they come back
         return tuple(self.source(node, checkpoint, target) for node in there)
 
     def source(self, node: NodeId, checkpoint: Checkpoint, target: NodeId) -> CheckpointSource:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
 
 from hermesd.core.bounds import directory_of
 from hermesd.core.events import Copied, CopyEvent, Dropped, NotCopied, Spoilt
@@ -170,24 +169,13 @@ class Replicas:
         """Raises NotFetched, BadTrial, DamagedCheckpoint, OSError."""
         await self._disk.room(order.user)
         parent, child = map(self._disk.folders.of, (order.checkpoint.trial, order.into))
-        name, identity = directory_of(order.checkpoint.id), order.parent_identity or order.identity
+        name = directory_of(order.checkpoint.id)
+        if name is None or parent.identity != (order.parent_identity or order.identity):
+            raise NotFetched(f"{order.checkpoint.id} is not here", way=False)
         async with self._fetching.lock(child.checkpoints):
             account = self._accounts.of(order.user)
             await asyncio.to_thread(child.belong_to, order.identity, account)
-            try:
-                if name is None or parent.identity != identity:
-                    raise NotFetched(f"{order.checkpoint.id} is not here", way=False)
-                await asyncio.to_thread(child.begin_from, parent, name)
-            except (NotFetched, DamagedCheckpoint):
-                if order.checkpoint.image_of or not await self._is_shared(order, child, identity):
-                    raise
-
-    async def _is_shared(self, order: Fetch, child: TrialFolder, identity: str) -> bool:
-        """Whether a trial has what it begins from out of the shared directory."""
-        with suppress(NotFetched):
-            folder = child.checkpoints
-            return await self._fetching.fetch(order.checkpoint, (), folder, identity)
-        return False
+            await asyncio.to_thread(child.begin_from, parent, name)
 
     async def _share(self, order: Fetch) -> None:
         """Raises NotFetched, BadTrial, DamagedCheckpoint, OSError."""
