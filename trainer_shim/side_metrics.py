@@ -118,6 +118,8 @@ class Rounds:
     def _count(self, at: int, of: int) -> None:
         """Take the length from a counter that has gone up by one with each step, as one of batches
         does not that are told of now and then, nor one of epochs with several steps each."""
+        if at > of:  # it counts on from an earlier training
+            return
         length = self.step + of - at
         first_step, first_length = self._first = self._first or (self.step, length)
         if self.length is not None:

@@ -286,14 +286,18 @@ class TrainingOn:
 
     def score(self, trial: Trial) -> Score:
         kind, value = self.ranking.score(trial)
-        return (kind if self.order.probed(trial) else max(kind, DEFERRED), value)
+        if not self.order.probed(trial):
+            return (max(kind, DEFERRED), value)
+        return (kind if value < math.inf else UNPROMISING, value)
 
     def quantum(self, trial: Trial, facts: Facts) -> Quantum:
         return self.ranking.quantum(trial, facts)
 
     def words(self, trial: Trial) -> str:
         said = self.ranking.words(trial)
-        return said if self.order.probed(trial) else f"{said}, after one that was"
+        if self.order.probed(trial):
+            return said
+        return f"{said}; it waits while one that was probed trains on"
 
 
 def _first_of(order: BestFirst, trials: Sequence[Trial]) -> Trial | None:
@@ -411,7 +415,7 @@ class Promising:
         if self._soon is not None and (best := _first_of(order, self._seen)):
             self._ranking = self._soon.facing(best)
         weighed = order.reliability.history > 0
-        if not (weighed or order.probed(first) or self._outlook is None):
+        if not (weighed or self._outlook is None):
             able = zip(self._seen, self._slowness.tolist(), strict=True)
             slow = [each for trial, each in able if trial.candidate and self._hurries(trial)]
             self._bar = min(slow, default=BAR)

@@ -32,7 +32,7 @@ from hermesd.refusal import Refused
 from hermesd.study import fork
 from hermesd.study.submission import Submission, draft
 from tests.core.playbook import Playbook, completed, joined, reported, run, started, trial_spec
-from tests.core.test_copies import LOST, copied, pool, saved
+from tests.core.test_copies import LOST, pool, saved
 from tests.study_specs import spec, value
 
 
@@ -108,17 +108,6 @@ def test_what_cannot_be_given_is_a_failure_with_a_reason() -> None:
 
 def cannot_give(node: str, reason: str = "it is damaged") -> NotCopied:
     return NotCopied(node, "s/1", "s/0#1@9", reason, way=False)
-
-
-def test_what_one_node_cannot_give_is_taken_from_another() -> None:
-    book = begun().tell(copied("s/0#1", 9))
-    book.tell(forked(book)).expect("copy s/0#1@9 from n to n")
-    book.tell(cannot_give("n")).expect("copy s/0#1@9 from m to m")
-    book.tell(shared("m"), completed("s/0#1", 12)).expect("launch s/1#1 on n/0 from s/1@9")
-
-    book = begun().tell(copied("s/0#1", 9))
-    book.tell(forked(book)).tell(cannot_give("n")).tell(cannot_give("m")).heard()
-    assert book.trial("s/1").phase is Phase.FAILED
 
 
 def test_one_whose_own_are_damaged_begins_again_from_its_parent() -> None:

@@ -41,7 +41,7 @@ def test_a_probe_of_unknown_length_goes_by_the_shortest_one_known() -> None:
     assert POLICY.quantum(trial(), Facts(step_seconds=0.1)) == Quantum(until_step=20)
 
 
-def test_a_expensive_switch_makes_a_probe_longer_up_to_three_percent() -> None:
+def test_an_expensive_switch_makes_a_probe_longer_up_to_three_percent() -> None:
     # c = 1.35 s: 2 c are 27 steps of 0.1 s; c = 10 s would be 200, and 3 % are 30
     each = trial(planned_steps=1000)
     assert POLICY.quantum(each, Facts(0.5, 0.85, 0.1)) == Quantum(until_step=27)
@@ -339,7 +339,7 @@ def test_in_a_large_study_one_trains_on_for_each_so_many_that_were_probed() -> N
     few, more = probed(0, LEVELS_EACH - 1), probed(LEVELS_EACH - 1, 1)
     assert shown(*few) == (f"s/{LEVELS_EACH - 1}", "not probed yet")
     leader = f"s/{LEVELS_EACH - 1}"
-    assert shown(*more) == (leader, "not probed yet, after one that was")
+    assert shown(*more) == (leader, "not probed yet; it waits while one that was probed trains on")
     assert shown(on_device(more[0], expired=False))[0] == f"s/{LEVELS_EACH}"
     assert shown(finished(more[0]))[0] == f"s/{LEVELS_EACH}"
     assert shown(*probed(LEVELS_EACH, LEVELS_EACH))[0] == f"s/{2 * LEVELS_EACH - 1}"
@@ -350,8 +350,9 @@ def test_where_enough_were_probed_others_wait_for_those_only_that_may_yet_be_goo
     aiming = BestFirst(target=1.5)
     order = aiming.adapted(Field(reached, (reached, low, high), enough=True))
     assert order is not None
-    ranked = sorted((reached, low, trial(3), high), key=order.facing(trial(3)).score)
-    assert [each.spec.number for each in ranked] == [1, 2, 3, 0]
+    broken = trained(4, [math.nan] * 30)
+    ranked = sorted((reached, broken, low, trial(3), high), key=order.facing(trial(3)).score)
+    assert [each.spec.number for each in ranked] == [1, 2, 3, 0, 4]
 
 
 def test_where_enough_were_probed_others_go_before_those_that_never_will_be_good() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hermesd.core.model import Phase, Stage
 from hermesd.core.policy import Earlier, Field, Ranking
 from hermesd.core.trial import Trial, Use
-from hermesd.policy.best_first import BestFirst, Recalling
+from hermesd.policy.best_first import UNPROMISING, BestFirst, Recalling
 from hermesd.policy.memory import MOST_KEPT
 from hermesd.policy.reliability import SHARES, Reliability, reliability_of
 from hermesd.sim.curves import Job
@@ -252,6 +252,14 @@ def test_where_enough_were_probed_one_that_was_not_waits_unless_it_is_ranked_wit
     ranking, trials = ranked(new=best, studies=studies, enough=True)
     first, *_, last = (each.spec.number for each in sorted(trials, key=ranking.score))
     assert (last if len(studies) == 1 else first) == best
+
+
+@pytest.mark.parametrize("enough", [False, True])
+def test_what_a_single_study_promises_nothing_of_is_told_so_while_others_wait(enough: bool) -> None:
+    worst = 0
+    ranking, trials = ranked(new=worst, studies=["monday"], enough=enough, steps=STEPS // 2)
+    assert ranking.score(trials[worst])[0] == UNPROMISING
+    assert "not expected among the fastest" in ranking.words(trials[worst])
 
 
 def test_trials_that_tell_no_length_are_as_far_as_earlier_ones_were_then() -> None:

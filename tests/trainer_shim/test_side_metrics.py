@@ -213,6 +213,7 @@ def test_a_counter_that_goes_up_with_each_step_tells_how_many_there_will_be() ->
 
 
 def test_a_counter_of_anything_but_steps_tells_no_length() -> None:
+    assert length((51, 10), (52, 10), (53, 10)) is None, "it counts on from an earlier training"
     assert length((10, 500), (20, 500), (21, 500)) is None, "of batches, of which few are told of"
     assert length((1, 5), (1, 5), (2, 5), (3, 5)) is None, "of epochs, with several steps each"
     assert length((1, 5), (1, 9), (2, 9)) is None

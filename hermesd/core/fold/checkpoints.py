@@ -72,21 +72,16 @@ def fold_copy_event(state: Tables, event: CopyEvent, now: Time) -> None:
         case Copied(node) if flight and trial.awaits_fork:
             parent = state.trials.get(flight.checkpoint.trial)
             state.put(progress.forked(trial, parent, node))
-        case NotCopied(node, _, _, reason, way=False) if flight and trial.awaits_fork:
+        case NotCopied(_, _, _, reason, way=False) if flight and trial.awaits_fork:
             if trial.spec.root:
                 # Nobody has asked for that very checkpoint: there may be others (see `riding`).
                 refused = (*trial.refused, event.checkpoint)
                 alone = replace(trial, copying=None, forked=None, refused=refused, carried_steps=0)
                 state.put(progress.rewound(alone))
                 return
-            begin = flight.checkpoint
-            others = tuple(other for other in begin.nodes if other != node)
-            trial = replace(trial, copying=None)
-            if others:
-                state.put(replace(trial, forked=replace(begin, nodes=others)))
-                return
-            words = f"it cannot begin from {begin.trial} at step {begin.step}: {reason}"
-            state.put(progress.ended(trial, now, Ending(Phase.FAILED, words)))
+            begin = f"{flight.checkpoint.trial} at step {flight.checkpoint.step}"
+            ending = Ending(Phase.FAILED, f"it cannot begin from {begin}: {reason}")
+            state.put(progress.ended(replace(trial, copying=None), now, ending))
         case Copied(node, _, name):
             known = _known(trial, name)
             if known is None or (node in known.nodes and flight is None):
