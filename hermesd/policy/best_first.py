@@ -1,5 +1,6 @@
 """Best first: probes every trial once, briefly, then runs the one with the lowest loss.
 
+In a study of many trials one trains on before the last one was probed (see `TrainingOn`).
 Where losses fall fast, what fell further counts as lower (see `Falling`). Once the trial that leads
 is good, others that will soon be good as well go before it (see `good_soon`). Quanta grow with the
 service received and with the measured cost of a switch, so switching remains a small share of the
