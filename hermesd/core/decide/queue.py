@@ -338,7 +338,7 @@ MIN_QUANTUM_SECONDS = 0.1
 _NUMBERS = 1_000_000
 # A study of more trials than these is ranked anew in slices of so many.
 AT_ONCE, SLICE = 1_000, 8
-# How many more than can be served come into question for an adapted ranking, from each of its fronts on.
+# How many more than can be served come into question from each front of an adapted ranking on.
 IN_QUESTION = 32
 # Devices that are equally fast: those of a kind, and by itself each that differs from its kind.
 Sort: TypeAlias = tuple[str, DeviceId]
