@@ -52,7 +52,8 @@ def test_its_length_is_told_by_the_epochs_that_it_counts(make_trial: MakeTrial) 
 
 
 def parked_once(make_trial: MakeTrial, script: str, file: str) -> Trial:
-    """A script that has been parked where it had written a file, and goes on from its gate."""
+    """A script that has been parked once it had made a file, and goes on from its gate. What it
+    is to have written by then it writes before: a shell makes a file and then writes to it."""
     trial = make_trial("", argv=["/bin/sh", "-c", script])
     work = trial.directory / "work"
     os.mkfifo(work / "gate")
@@ -68,11 +69,11 @@ def parked_once(make_trial: MakeTrial, script: str, file: str) -> Trial:
 
 def test_rows_that_it_adds_to_a_file_are_its_metrics(make_trial: MakeTrial) -> None:
     script = """
-    echo '{"loss": 0.5}' > log.jsonl
+    echo '{"loss": 0.5}' > log.jsonl; : > written
     read line < gate
     echo '{"loss": 0.25}' >> log.jsonl
     """
-    trial = parked_once(make_trial, script, "log.jsonl")
+    trial = parked_once(make_trial, script, "written")
     trial.until("completed")
     assert points(trial) == {1: {"loss": 0.5}, 2: {"loss": 0.25}}
 
@@ -147,7 +148,7 @@ def test_once_an_agent_speaks_nothing_else_counts(make_trial: MakeTrial) -> None
 
 def test_no_file_and_no_line_that_cannot_be_read_ends_it(make_trial: MakeTrial) -> None:
     script = """
-    printf 'epoch,val\\rloss\\n' > log.csv
+    printf 'epoch,val\\rloss\\n' > log.csv; : > written
     read line < gate
     echo '1,0.5' >> log.csv
     deep() { head -c $1 /dev/zero | tr '\\0' "$2"; }
@@ -155,7 +156,7 @@ def test_no_file_and_no_line_that_cannot_be_read_ends_it(make_trial: MakeTrial) 
     echo "{\\"a\\":$(deep 1900 '[')$(deep 1900 ']')}"
     echo loss=0.5
     """
-    trial = parked_once(make_trial, script, "log.csv")
+    trial = parked_once(make_trial, script, "written")
     trial.until("completed")
     assert points(trial) == {1: {"loss": 0.5}}
 
